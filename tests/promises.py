@@ -52,7 +52,7 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_CAMPAIGN}test_odd_service.py::test_recipients_named_in_a_rejection_are_removed_and_the_others_sent",
         "tests/contract/test_faults.py::test_error_under_200_is_a_rejection",
         f"{_CAMPAIGN}test_rejections.py::test_batch_without_named_recipients_is_halved",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_where_nobody_is_named_it_is_halved_until_they_stand_alone",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_rejected_batch_without_named_recipients_is_bisected",
     ),
     "without a readable answer to what left, the outcome is unknown": (
         f"{_API}test_responses.py::test_request_without_a_response_is_unknown",
@@ -69,9 +69,9 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_CAMPAIGN}test_odd_service.py::test_unknown_batch_is_never_bisected_nor_sent_again",
         f"{_CAMPAIGN}test_rejections.py::test_unknown_outcome_is_never_bisected",
         f"{_API}test_core.py::test_unknown_outcome_of_a_retry_ends_the_call",
-        f"{_AIRFLOW}operators/test_sms.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
-        f"{_AIRFLOW}operators/test_email.py::TestRetries::test_what_may_have_been_sent_is_never_sent_again",
-        f"{_AIRFLOW}operators/test_airtime.py::TestRetries::test_what_may_have_been_bought_is_never_bought_again",
+        f"{_AIRFLOW}operators/test_sms.py::TestRetries::test_unknown_request_is_not_sent_again",
+        f"{_AIRFLOW}operators/test_email.py::TestRetries::test_unknown_request_is_not_sent_again",
+        f"{_AIRFLOW}operators/test_airtime.py::TestRetries::test_unknown_purchase_is_not_repeated",
     ),
     "every fault the sandbox knows is met by the client": (
         "tests/contract/test_faults.py::test_every_fault_of_the_sandbox_is_exercised",
@@ -85,46 +85,44 @@ _OUTCOMES: Mapping[str, Tests] = {
         "tests/contract/test_faults.py::test_long_retry_after_is_raised_to_the_caller",
     ),
     "above that bound the task defers, uses up no try, and sends on the worker": (
-        f"{_AIRFLOW}test_deferral.py::TestInARun::test_the_request_is_made_once_and_no_try_is_used_up",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestALongRetryAfter::test_the_task_is_deferred_and_goes_on_with_those_who_are_left",
+        f"{_AIRFLOW}test_deferral.py::TestDagRun::test_request_is_made_once_and_no_try_is_used_up",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestLongRetryAfter::test_long_retry_after_defers_and_then_sends_to_remaining_recipients",
     ),
     "a retry policy does the like for tasks that use the hook": (
-        f"{_AIRFLOW}test_retry_policy.py::test_what_must_not_be_repeated_keeps_its_retries",
-        f"{_AIRFLOW}test_retry_policy.py::test_the_service_s_word_is_the_delay",
+        f"{_AIRFLOW}test_retry_policy.py::test_request_that_must_not_be_repeated_fails_without_a_retry",
+        f"{_AIRFLOW}test_retry_policy.py::test_retry_after_of_the_service_is_the_delay",
     ),
 }
 
 _JOURNAL: Mapping[str, Tests] = {
-    "the journal never expires": (
-        f"{_AIRFLOW}journal/test_retries.py::test_the_journal_is_never_collected_by_airflow",
-    ),
+    "the journal never expires": (f"{_AIRFLOW}journal/test_retries.py::test_journal_is_never_collected_by_airflow",),
     "a campaign writes once a window": (
         f"{_SENDING}journal/test_writer.py::test_one_write_holds_results_of_one_window_and_intents_of_the_next",
         f"{_CAMPAIGN}test_model.py::test_undisturbed_campaign_writes_its_head_and_one_batch_a_window",
-        f"{_AIRFLOW}campaigns/test_tries.py::test_the_state_holds_nothing_private_and_one_write_a_window",
+        f"{_AIRFLOW}campaigns/test_tries.py::test_state_holds_nothing_private_and_is_written_once_per_window",
     ),
     "an intent that cannot be written sends nothing": (
         f"{_SENDING}test_engine.py::test_intent_that_cannot_be_written_prevents_the_request",
         f"{_SENDING}journal/test_writer.py::test_intent_that_cannot_be_written_and_all_later_ones_are_refused",
-        f"{_AIRFLOW}journal/test_store.py::TestStateThatCannotBeReached::test_as_long_as_it_stays_away_nothing_is_sent",
+        f"{_AIRFLOW}journal/test_store.py::TestUnreachableState::test_no_try_sends_while_the_state_store_fails",
     ),
     "it is keyed by a hash of channel and recipient, and shows no number": (
         f"{_SENDING}test_hashing.py::test_hashes_differ_under_another_secret_or_identity",
         f"{_SENDING}test_hashing.py::test_member_hash_depends_on_the_operation",
-        f"{_AIRFLOW}journal/test_store.py::TestPrivacy::test_the_stored_journal_holds_nothing_private",
+        f"{_AIRFLOW}journal/test_store.py::TestPrivacy::test_stored_journal_holds_nothing_private",
     ),
     "a reference is of the run's identity, the journal's nonce and its members, in no order": (
         f"{_SENDING}test_hashing.py::test_reference_does_not_depend_on_the_order_of_members",
         f"{_SENDING}test_hashing.py::test_reference_depends_on_members_operation_nonce_and_epoch",
     ),
     "a source reordered or edited between tries reaches everybody once": (
-        f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_a_source_in_another_order_edited_meanwhile_reaches_everybody_once",
-        f"{_AIRFLOW}journal/test_changes.py::TestOtherRecipients::test_another_order_or_way_to_write_a_number_is_the_same_person",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_source_reordered_and_edited_between_tries_sends_to_each_recipient_once",
+        f"{_AIRFLOW}journal/test_changes.py::TestChangedRecipients::test_another_order_or_notation_of_a_number_is_the_same_recipient",
         f"{_SENDING}test_engine.py::test_rerun_sends_only_to_new_recipients_in_any_order",
     ),
     "an author's own reference goes on the wire, ours into journal and callback": (
-        f"{_AIRFLOW}journal/test_unknown.py::test_an_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error",
-        f"{_AIRFLOW}delivery/test_callbacks.py::TestASend::test_of_sms_is_followed_to_each_recipient",
+        f"{_AIRFLOW}journal/test_unknown.py::test_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_sms_is_tracked_per_recipient",
     ),
     "requests run ahead of their results by a bounded number": (
         f"{_SENDING}journal/test_writer.py::test_stored_intents_without_results_never_exceed_the_workers",
@@ -136,9 +134,9 @@ _JOURNAL: Mapping[str, Tests] = {
         f"{_CAMPAIGN}test_model.py::test_kill_at_any_write_leaves_at_most_one_window_unknown",
     ),
     "a try that was replaced writes nothing and stops": (
-        f"{_AIRFLOW}journal/test_store.py::TestATryThatWasReplaced::test_before_its_claim_it_sends_nothing_and_stops",
-        f"{_AIRFLOW}journal/test_store.py::TestATryThatWasReplaced::test_after_its_request_it_stops_and_names_it",
-        f"{_AIRFLOW}campaigns/test_replaced.py::test_what_it_knows_does_not_take_the_place_of_the_new_trys_outcome_file",
+        f"{_AIRFLOW}journal/test_store.py::TestReplacedTry::test_try_replaced_before_its_intent_sends_nothing",
+        f"{_AIRFLOW}journal/test_store.py::TestReplacedTry::test_try_replaced_after_its_request_fails_and_names_the_request",
+        f"{_AIRFLOW}campaigns/test_replaced.py::test_replaced_try_does_not_overwrite_the_results_file_of_the_new_try",
         f"{_SENDING}journal/test_writer.py::test_superseded_try_stores_no_intent_and_writes_once",
     ),
     "a single send costs one read and two writes, a campaign's first try one get": (
@@ -152,14 +150,14 @@ _LATER_TRIES: Mapping[str, Tests] = {
     "a run that is deleted and made again, or cloned, inherits nothing": (
         f"{_SENDING}test_runs.py::test_runs_in_any_order_do_not_affect_later_runs",
         f"{_SENDING}test_runs.py::test_lost_request_is_not_established_by_another_deployment",
-        f"{_AIRFLOW}journal/test_made_again.py::test_lost_request_is_not_established_by_the_first_run",
-        f"{_AIRFLOW}journal/test_made_again.py::test_purchase_is_not_settled_by_a_report_of_the_first_run",
+        f"{_AIRFLOW}journal/test_made_again.py::test_lost_request_is_not_resolved_by_the_first_run",
+        f"{_AIRFLOW}journal/test_made_again.py::test_report_of_the_first_run_does_not_resolve_a_purchase_of_the_recreated_run",
         f"{_AIRFLOW}journal/test_made_again.py::test_sensor_does_not_see_what_the_first_run_delivered",
-        f"{_AIRFLOW}journal/test_made_again.py::test_each_run_counts_for_the_frequency_cap",
+        f"{_AIRFLOW}journal/test_made_again.py::test_recreated_run_counts_separately_for_the_frequency_cap",
     ),
     "after a lost journal nothing is sent and nothing is established": (
         f"{_SENDING}test_runs.py::test_nothing_is_sent_or_established_after_a_lost_journal",
-        f"{_AIRFLOW}journal/test_made_again.py::test_nothing_is_established_after_a_lost_journal",
+        f"{_AIRFLOW}journal/test_made_again.py::test_no_outcome_is_established_after_a_lost_journal",
     ),
     "a journal that is older than what Airflow knows of it is a lost one": (
         f"{_SENDING}test_runs.py::test_retry_on_an_older_copy_with_a_part_of_the_journal_is_refused",
@@ -168,91 +166,91 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}cli/test_messages.py::TestIdempotencyKey::test_older_copy_of_the_database_is_refused_before_a_request",
     ),
     "what was accepted is returned with the same XCom and without a request": (
-        f"{_AIRFLOW}journal/test_retries.py::test_so_it_is_with_every_further_try",
-        f"{_AIRFLOW}journal/test_retries.py::test_a_try_that_failed_after_its_send_is_followed_by_one_with_the_same_result_and_no_request",
-        f"{_AIRFLOW}campaigns/test_results.py::test_the_xcom_is_small_and_the_same_when_a_later_try_only_reports",
+        f"{_AIRFLOW}journal/test_retries.py::test_every_further_retry_returns_the_same_result_without_a_request",
+        f"{_AIRFLOW}journal/test_retries.py::test_retry_after_a_send_returns_the_same_result_without_a_request",
+        f"{_AIRFLOW}campaigns/test_results.py::test_xcom_is_small_and_the_same_when_a_later_try_only_reports",
     ),
     "an unknown passcode is settled by exactly one new record within the clock skew": (
         f"{_SENDING}test_probes.py::test_exactly_one_new_record_belongs_to_the_request",
         f"{_SENDING}test_probes.py::test_two_new_records_prove_nothing",
         f"{_SENDING}test_probes.py::test_only_a_record_of_the_time_of_the_request_counts",
-        f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_the_one_new_record_settles_it",
-        f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_records_that_cannot_be_read_beforehand_keep_the_request_from_leaving",
+        f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_single_new_otp_record_resolves_the_request",
+        f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_request_is_not_sent_if_earlier_records_cannot_be_read",
     ),
     "a delivery report settles an unknown send, and the task defers for one up to a bound": (
-        f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_report_resolves_an_unknown_send",
-        f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_without_a_report_the_task_waits_for_one_and_then_fails",
-        f"{_AIRFLOW}delivery/test_callbacks.py::TestEvidence::test_reports_settle_requests_of_a_campaign",
-        f"{_AIRFLOW}journal/test_evidence.py::test_until_there_is_some_the_task_is_deferred_and_uses_up_no_try",
-        f"{_AIRFLOW}journal/test_evidence.py::test_where_it_never_comes_the_author_s_word_counts_after_unknown_timeout",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestReportProbe::test_report_resolves_an_unknown_send",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestReportProbe::test_unknown_send_without_a_report_is_deferred_and_then_fails",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestReportProbe::test_reports_resolve_requests_of_a_campaign",
+        f"{_AIRFLOW}journal/test_evidence.py::test_task_is_deferred_until_a_probe_has_an_outcome_and_uses_no_try",
+        f"{_AIRFLOW}journal/test_evidence.py::test_on_unknown_applies_after_unknown_timeout_without_an_outcome",
     ),
     "a deliberate repeat of a purchase is settled by the answer duplicate": (
-        f"{_AIRFLOW}journal/test_clear.py::test_a_purchase_of_lost_state_that_is_made_again_is_settled_by_the_word_duplicate",
-        f"{_AIRFLOW}journal/test_unknown.py::test_a_duplicate_nobody_asked_for_is_no_purchase",
+        f"{_AIRFLOW}journal/test_clear.py::test_duplicate_response_resolves_a_purchase_repeated_after_lost_state",
+        f"{_AIRFLOW}journal/test_unknown.py::test_duplicate_response_to_a_first_request_is_no_purchase",
     ),
     "fail sends everything else first, then fails for good and names the references": (
         f"{_SENDING}test_engine.py::test_other_requests_are_sent_before_an_unknown_one_fails_the_task",
-        f"{_AIRFLOW}journal/test_unknown.py::test_by_default_it_fails_for_good_and_names_the_request",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_everybody_else_is_sent_to_and_then_it_fails_for_good_and_names_it",
+        f"{_AIRFLOW}journal/test_unknown.py::test_unknown_request_fails_the_task_by_default_and_is_named",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_unknown_request_fails_the_task_after_all_others_are_sent",
     ),
     "skip succeeds and counts unknown apart from sent": (
-        f"{_AIRFLOW}journal/test_unknown.py::test_with_skip_it_succeeds_and_counts_it_apart",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_skipped_it_succeeds_and_is_a_count_of_its_own",
+        f"{_AIRFLOW}journal/test_unknown.py::test_skip_succeeds_and_counts_the_recipient_as_unknown",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_skip_succeeds_and_counts_unknown_recipients",
     ),
     "resend leaves nobody missing": (
         f"{_SENDING}test_engine.py::test_resend_repeats_the_whole_unknown_request",
-        f"{_AIRFLOW}journal/test_unknown.py::test_with_resend_it_is_done_again_until_it_is_known",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_resent_nobody_is_missing",
+        f"{_AIRFLOW}journal/test_unknown.py::test_resend_repeats_the_request_until_its_outcome_is_known",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_resend_sends_to_all_recipients",
     ),
     "unknown work with another body is an error": (
-        f"{_AIRFLOW}journal/test_changes.py::TestAnotherText::test_unknown_it_fails_for_good_whatever_the_author_wants_of_the_unknown",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_its_body_changed_it_is_an_error",
+        f"{_AIRFLOW}journal/test_changes.py::TestChangedContent::test_unknown_request_fails_the_task_whatever_on_unknown_is",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_resend_with_changed_content_fails_and_sends_nothing",
     ),
     "who was not reached gets a changed text, with a warning": (
-        f"{_AIRFLOW}journal/test_changes.py::TestAnotherText::test_who_was_not_reached_gets_the_new_text",
-        f"{_AIRFLOW}journal/test_changes.py::TestAnotherText::test_settled_it_is_not_sent_again_and_a_warning_says_so",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_a_text_that_changed_is_what_those_who_are_left_get",
+        f"{_AIRFLOW}journal/test_changes.py::TestChangedContent::test_recipient_not_yet_sent_to_gets_the_new_content",
+        f"{_AIRFLOW}journal/test_changes.py::TestChangedContent::test_accepted_request_is_not_resent_and_the_log_warns",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_remaining_recipients_get_the_changed_content",
     ),
 }
 
 _RUNS: Mapping[str, Tests] = {
     "a clear is told from a retry by max_tries": (
-        f"{_AIRFLOW}journal/test_clear.py::test_a_clear_is_told_from_a_retry_however_many_retries_there_are",
-        f"{_AIRFLOW}journal/test_clear.py::test_a_plain_retry_is_no_clear",
+        f"{_AIRFLOW}journal/test_clear.py::test_clear_is_distinguished_from_a_retry_whatever_retries_is",
+        f"{_AIRFLOW}journal/test_clear.py::test_plain_retry_is_no_clear",
     ),
     "an empty journal after tries is unknown for all and no fresh start": (
-        f"{_AIRFLOW}journal/test_clear.py::test_cleared_with_its_state_gone_it_fails_for_good_says_why_and_sends_nothing",
+        f"{_AIRFLOW}journal/test_clear.py::test_clear_that_drops_the_state_fails_with_the_cause_and_sends_nothing",
         f"{_SENDING}journal/test_journal.py::test_empty_state_is_a_lost_journal_only_after_a_clear_of_earlier_tries",
         f"{_SENDING}journal/test_log.py::TestLostJournal::test_clear_that_left_no_journal_lost_it",
     ),
     "after a clear only what was not accepted is sent": (
-        f"{_AIRFLOW}journal/test_clear.py::test_cleared_after_success_it_returns_the_same_and_sends_nothing",
-        f"{_AIRFLOW}journal/test_clear.py::test_what_surely_was_not_sent_is_sent_after_a_clear",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestClears::test_of_a_finished_campaign_sends_nothing",
+        f"{_AIRFLOW}journal/test_clear.py::test_clear_after_success_returns_the_same_result_and_sends_nothing",
+        f"{_AIRFLOW}journal/test_clear.py::test_request_not_sent_is_sent_after_a_clear",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestClears::test_clear_of_a_finished_campaign_sends_nothing",
     ),
     "with resend_on_clear a clear sends again, once": (
-        f"{_AIRFLOW}journal/test_clear.py::test_with_resend_on_clear_it_is_done_again_once_and_a_retry_does_not_do_it_a_third_time",
-        f"{_AIRFLOW}campaigns/test_tries.py::TestClears::test_with_resend_on_clear_everybody_is_sent_to_again_once_a_clear",
+        f"{_AIRFLOW}journal/test_clear.py::test_resend_on_clear_resends_once_per_clear_and_not_in_its_retry",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestClears::test_resend_on_clear_sends_to_all_recipients_once_per_clear",
     ),
     "a new run is a new send": (
-        f"{_AIRFLOW}journal/test_clear.py::test_a_new_run_is_a_new_send",
-        f"{_AIRFLOW}campaigns/test_idempotency.py::test_without_a_key_a_new_run_is_a_new_send",
+        f"{_AIRFLOW}journal/test_clear.py::test_new_run_is_a_new_send",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::test_new_run_without_a_key_sends_again",
     ),
     "with a key a campaign is sent once, whatever run asks, and needs the database": (
-        f"{_AIRFLOW}campaigns/test_idempotency.py::TestOnce::test_another_run_sends_nothing_and_reports_the_same",
-        f"{_AIRFLOW}campaigns/test_idempotency.py::TestOnce::test_without_the_store_nothing_is_sent_and_the_retries_go_on",
-        f"{_AIRFLOW}campaigns/test_idempotency.py::TestTwoAtOnce::test_the_second_waits_for_its_retries_and_sends_nothing",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestIdempotencyKey::test_another_run_sends_nothing_and_reports_the_same",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestIdempotencyKey::test_campaign_without_the_database_sends_nothing_and_is_retried",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestConcurrentRuns::test_second_waits_for_its_retries_and_sends_nothing",
     ),
     "backfills and runs that catch up do not send unless they are allowed to": (
-        f"{_AIRFLOW}journal/test_run_guard.py::TestBackfills::test_nothing_is_sent_and_the_task_is_skipped",
-        f"{_AIRFLOW}journal/test_run_guard.py::TestBackfills::test_unless_the_author_allows_it_however_late",
-        f"{_AIRFLOW}journal/test_run_guard.py::TestCatchingUp::test_nothing_is_sent_and_the_task_is_skipped",
-        f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_backfill_is_skipped",
-        f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_run_that_catches_up_is_skipped",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestBackfills::test_backfill_is_skipped_and_sends_nothing",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestBackfills::test_allow_backfill_sends_in_a_late_backfill",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestCatchUpRuns::test_catch_up_run_is_skipped_and_sends_nothing",
+        f"{_AIRFLOW}campaigns/test_run_guard.py::test_backfill_is_skipped",
+        f"{_AIRFLOW}campaigns/test_run_guard.py::test_catch_up_run_is_skipped",
     ),
     "a run that is not known to be in time counts as a catch-up run": (
         "tests/unit/sending/test_run_guard.py::test_run_whose_successor_is_not_known_counts_as_catch_up_run",
-        f"{_AIRFLOW}journal/test_run_guard.py::TestSchedulesByAssetsOrTime::test_each_missed_run_of_the_time_schedule_is_skipped",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestAssetOrTimeSchedules::test_missed_runs_of_the_time_schedule_are_skipped",
     ),
     "a try that fails before it could send leaves the word that nothing was sent": (
         f"{_AIRFLOW}journal/test_failed_before_sending.py::test_raising_pre_execute_is_no_lost_journal",
@@ -264,44 +262,44 @@ _RUNS: Mapping[str, Tests] = {
         f"{_AIRFLOW}operators/test_suppressions.py::TestOneListForAllWorkers::test_worker_without_a_database_sends_nothing",
     ),
     "runs later than max_lateness do not send": (
-        f"{_AIRFLOW}journal/test_run_guard.py::TestLateRuns::test_nothing_is_sent_and_the_task_is_skipped",
-        f"{_AIRFLOW}campaigns/test_run_guard.py::test_a_late_run_is_skipped",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestLateRuns::test_stale_run_is_skipped_and_sends_nothing",
+        f"{_AIRFLOW}campaigns/test_run_guard.py::test_late_run_is_skipped",
     ),
     "the guarantees page says that a try given up may still arrive, and that state goes with the run": (
         "tests/unit/test_readme.py::test_guarantees_name_what_is_not_promised",
     ),
     "what is unknown is inspected and resolved from the command line": (
-        f"{_AIRFLOW}cli/test_journal.py::TestList::test_what_is_in_doubt_and_what_to_do",
-        f"{_AIRFLOW}cli/test_journal.py::TestShow::test_one_journal_in_full",
-        f"{_AIRFLOW}cli/test_journal.py::TestMarkSent::test_the_cleared_task_succeeds_and_sends_nothing",
-        f"{_AIRFLOW}cli/test_journal.py::TestMarkUnsent::test_the_cleared_task_sends_once_more",
+        f"{_AIRFLOW}cli/test_journal.py::TestList::test_list_has_unresolved_requests_and_the_remedy",
+        f"{_AIRFLOW}cli/test_journal.py::TestShow::test_show_has_the_whole_journal",
+        f"{_AIRFLOW}cli/test_journal.py::TestResolveSent::test_task_cleared_after_resolve_sent_succeeds_and_sends_nothing",
+        f"{_AIRFLOW}cli/test_journal.py::TestResolveNotSent::test_task_cleared_after_resolve_not_sent_sends_once_more",
     ),
 }
 
 _STOPPING: Mapping[str, Tests] = {
     "told to stop, a task begins no request": (
         f"{_SENDING}test_shutdown.py::test_no_request_begins_after_the_stop",
-        f"{_AIRFLOW}journal/test_stopping.py::test_told_to_stop_before_anything_left_it_sends_nothing_and_the_next_try_sends",
-        f"{_AIRFLOW}campaigns/test_stopping.py::test_told_before_anything_left_it_sends_nothing",
+        f"{_AIRFLOW}journal/test_stopping.py::test_task_stopped_before_its_request_sends_nothing_and_its_retry_sends",
+        f"{_AIRFLOW}campaigns/test_stopping.py::test_stop_before_the_first_request_sends_nothing",
     ),
     "answers are awaited for the grace period, and the rest is recorded": (
         f"{_SENDING}test_shutdown.py::test_missing_response_is_awaited_no_longer_than_the_grace_period",
-        f"{_AIRFLOW}journal/test_stopping.py::test_an_answer_that_comes_in_its_last_moment_is_settled",
-        f"{_AIRFLOW}journal/test_stopping.py::test_without_an_answer_it_is_noted_as_unknown_before_the_task_ends",
-        f"{_AIRFLOW}campaigns/test_stopping.py::test_without_an_answer_it_is_noted_as_unknown_and_at_most_what_was_under_way",
+        f"{_AIRFLOW}journal/test_stopping.py::test_response_within_the_stop_grace_period_is_recorded",
+        f"{_AIRFLOW}journal/test_stopping.py::test_request_without_a_response_is_recorded_as_unknown_before_the_task_ends",
+        f"{_AIRFLOW}campaigns/test_stopping.py::test_requests_in_flight_without_a_response_are_recorded_as_unknown",
     ),
     "our own deadline is execution_timeout less the grace period": (
         f"{_SENDING}test_shutdown.py::test_its_own_limit_comes_before_airflow_ends_the_task",
-        f"{_AIRFLOW}journal/test_stopping.py::TestExecutionTimeout::test_it_is_counted_from_where_airflow_counts",
+        f"{_AIRFLOW}journal/test_stopping.py::TestExecutionTimeout::test_execution_timeout_counts_from_where_airflow_counts",
     ),
 }
 
 _GUARDS: Mapping[str, Tests] = {
     "who is not on allowed_recipients is skipped and counted": (
-        f"{_AIRFLOW}journal/test_store.py::TestAllowedRecipients::test_everybody_else_is_left_out_and_counted_before_any_claim",
-        f"{_AIRFLOW}campaigns/test_recipients.py::TestStaging::test_who_is_not_on_the_list_is_left_out_and_counted",
-        f"{_AIRFLOW}operators/test_airtime.py::TestAllowedRecipients::test_anybody_else_is_skipped",
-        f"{_AIRFLOW}operators/test_otp.py::TestRequest::test_only_who_is_allowed_gets_a_code",
+        f"{_AIRFLOW}journal/test_store.py::TestAllowedRecipients::test_recipients_not_allowed_are_left_out_and_counted_before_the_intent",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestStaging::test_recipients_not_allowed_are_left_out_and_counted",
+        f"{_AIRFLOW}operators/test_airtime.py::TestAllowedRecipients::test_recipient_not_allowed_is_skipped",
+        f"{_AIRFLOW}operators/test_otp.py::TestRequest::test_only_allowed_recipients_get_a_code",
     ),
     "a number is taken only if it can be read in one way and its country has it": (
         f"{_API}recipients/test_public_numbers.py::test_every_notation_reads_as_the_same_number",
@@ -322,26 +320,26 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_AIRFLOW}cli/test_messages.py::TestSendEmail::test_line_break_in_a_header_sends_nothing",
     ),
     "who is on the suppression list is left out": (
-        f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_who_is_on_it_is_left_out_and_counted",
-        f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_a_list_that_cannot_be_read_sends_nothing",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_suppressed_recipients_are_left_out_and_counted",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_unreadable_suppression_list_sends_nothing",
     ),
     "a campaign for more than max_recipients is refused": (
-        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxRecipients::test_a_campaign_for_more_is_refused_before_anything_is_sent",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxRecipients::test_campaign_for_more_is_refused_before_anything_is_sent",
     ),
     "the first request probes the price, later ones reserve it, and overshoot is bounded": (
         f"{_CAMPAIGN}guards/test_budget.py::test_first_request_goes_alone_to_learn_the_price",
         f"{_CAMPAIGN}guards/test_budget.py::test_pending_request_reserves_the_highest_price_seen",
         f"{_CAMPAIGN}guards/test_budget.py::test_constant_price_is_overspent_only_by_price_probes",
-        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_the_first_request_goes_alone_and_the_rest_stays_within_the_bound",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_first_request_goes_alone_and_others_stay_within_max_charge",
     ),
     "max_charge and min_balance end a campaign": (
-        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_it_stops_where_one_more_would_go_beyond_and_says_what_to_do",
-        f"{_AIRFLOW}campaigns/test_budget.py::TestMinBalance::test_it_stops_before_the_balance_falls_below",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_campaign_stops_before_max_charge_and_names_the_remedy",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMinBalance::test_campaign_stops_before_the_balance_falls_below_min_balance",
     ),
     "the send window counts in the campaign's timezone or a column's": (
         f"{_CAMPAIGN}guards/test_send_window.py::test_window_is_judged_in_the_time_zone_of_the_recipient",
-        f"{_AIRFLOW}campaigns/test_send_window.py::test_closed_it_is_deferred_until_it_opens_and_sends_then",
-        f"{_AIRFLOW}campaigns/test_send_window.py::TestTimeZonesOfTheirOwn::test_those_whose_hours_it_is_are_reached_and_the_others_when_theirs_come",
+        f"{_AIRFLOW}campaigns/test_send_window.py::test_closed_window_defers_until_it_opens",
+        f"{_AIRFLOW}campaigns/test_send_window.py::TestTimezoneColumn::test_recipients_are_sent_to_when_the_window_of_their_timezone_is_open",
     ),
     "the send window opens and closes at its hour over both changes of the clock": (
         f"{_CAMPAIGN}guards/test_send_window.py::TestChangesOfTheClock::test_nine_is_nine_before_and_after",
@@ -350,30 +348,30 @@ _GUARDS: Mapping[str, Tests] = {
     ),
     "a window that closes in the middle lets no request begin and defers the rest": (
         f"{_CAMPAIGN}test_batcher.py::TestSendWindow::test_window_that_closes_midway_stops_further_batches",
-        f"{_AIRFLOW}campaigns/test_send_window.py::test_closing_in_the_middle_puts_the_rest_off",
+        f"{_AIRFLOW}campaigns/test_send_window.py::test_window_that_closes_midway_defers_remaining_recipients",
         f"{_AIRFLOW}campaigns/test_send_window.py::test_resend_is_deferred_when_the_window_closes_while_it_is_under_way",
     ),
     "skip_dnd looks a number up once within lookup_ttl": (
         f"{_CAMPAIGN}guards/test_dnd.py::test_number_is_looked_up_once_within_the_ttl",
-        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_who_must_not_be_is_left_out_and_counted",
-        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_a_number_is_looked_up_once_also_over_campaigns",
-        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_but_no_longer_than_the_author_says",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_recipients_with_dnd_are_left_out_and_counted",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_number_is_looked_up_once_across_campaigns",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_cached_lookup_expires_after_lookup_ttl",
     ),
     "a number that cannot be looked up is skipped, sent to, or ends the campaign": (
         f"{_CAMPAIGN}guards/test_dnd.py::TestFailedLookup::test_skip_excludes_the_number",
         f"{_CAMPAIGN}guards/test_dnd.py::TestFailedLookup::test_send_sends_to_the_number",
         f"{_CAMPAIGN}guards/test_dnd.py::TestFailedLookup::test_fail_ends_the_campaign",
-        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_a_number_that_cannot_be_looked_up",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_number_that_cannot_be_looked_up",
     ),
     "partitions cut by recipient, duplicates meet, and boundaries are stable": (
         f"{_SENDING}test_partitions.py::test_every_recipient_is_in_exactly_one_partition",
         f"{_SENDING}test_partitions.py::test_number_written_in_several_forms_is_in_one_partition",
         f"{_SENDING}test_partitions.py::test_another_process_makes_the_same_partitions",
-        f"{_AIRFLOW}campaigns/test_idempotency.py::TestParts::test_everybody_is_reached_by_one_of_them",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_each_recipient_is_in_one_partition",
     ),
     "partitions divide rate and budget by share": (
-        f"{_AIRFLOW}campaigns/test_idempotency.py::TestParts::test_the_budget_is_divided",
-        f"{_AIRFLOW}campaigns/test_idempotency.py::TestParts::test_the_rate_is_divided",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_budget_is_divided",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_rate_is_divided",
     ),
 }
 
@@ -446,11 +444,11 @@ _KILLING: Mapping[str, Tests] = {
         f"{_CAMPAIGN}test_model.py::test_try_ended_at_any_request_leaves_the_remaining_recipients_to_the_next",
     ),
     "an outage of the state store costs nobody a message": (
-        f"{_AIRFLOW}journal/test_store.py::TestStateThatCannotBeReached::test_where_no_claim_can_be_stored_nothing_is_sent_and_the_next_try_sends",
-        f"{_AIRFLOW}journal/test_store.py::TestStateThatCannotBeReached::test_such_a_request_is_unknown_to_a_later_try",
+        f"{_AIRFLOW}journal/test_store.py::TestUnreachableState::test_try_that_cannot_store_its_intent_sends_nothing_and_its_retry_sends",
+        f"{_AIRFLOW}journal/test_store.py::TestUnreachableState::test_request_whose_result_was_not_stored_is_unknown_to_a_later_try",
     ),
     "a request whose try was killed before its answer was recorded is unknown": (
-        f"{_AIRFLOW}journal/test_unknown.py::test_a_request_whose_try_was_killed_before_its_answer_was_noted_is_unknown",
+        f"{_AIRFLOW}journal/test_unknown.py::test_request_of_a_try_killed_before_its_result_was_recorded_is_unknown",
     ),
 }
 
@@ -468,8 +466,8 @@ _DEFAULTS: Mapping[str, Tests] = {
         f"{_DELIVERY}receiver/test_app.py::TestRefused::test_408_a_body_that_does_not_come",
     ),
     "too many recipients for one request are refused, naming the campaign": (
-        f"{_AIRFLOW}operators/test_sms.py::TestLimitsOfTheConnection::test_more_are_refused_and_nobody_gets_anything",
-        f"{_AIRFLOW}operators/test_email.py::TestLimitsOfTheConnection::test_too_many_are_refused_and_nobody_gets_anything",
+        f"{_AIRFLOW}operators/test_sms.py::TestConnectionLimits::test_recipients_above_the_limit_of_one_request_fail_and_nothing_is_sent",
+        f"{_AIRFLOW}operators/test_email.py::TestConnectionLimits::test_recipients_above_the_limit_of_one_request_fail_and_nothing_is_sent",
     ),
 }
 
@@ -532,35 +530,35 @@ _OTP = f"{_AIRFLOW}operators/test_otp.py::"
 # Each runs as a real task instance in the file of its test.
 TASKS: Mapping[str, str] = {
     "BuyAirtimeOperator": (
-        f"{_AIRFLOW}operators/test_airtime.py::TestResult::test_it_is_the_purchase_without_the_number"
+        f"{_AIRFLOW}operators/test_airtime.py::TestResult::test_result_is_the_purchase_without_the_number"
     ),
-    "CreateContactRowOperator": f"{_CONTACTS}TestCreate::test_every_type_of_cell_is_written_by_column_name",
-    "DeleteContactRowOperator": f"{_CONTACTS}TestDelete::test_the_row_is_gone",
+    "CreateContactRowOperator": f"{_CONTACTS}TestCreate::test_cells_of_all_types_are_written_by_column_name",
+    "DeleteContactRowOperator": f"{_CONTACTS}TestDelete::test_deleted_row_is_gone",
     "EmailCampaignOperator": (
-        f"{_AIRFLOW}campaigns/test_sources.py::TestEmail::test_everybody_gets_their_own_subject_and_body"
+        f"{_AIRFLOW}campaigns/test_sources.py::TestEmail::test_each_recipient_gets_their_own_subject_and_body"
     ),
     "FindOtpsOperator": f"{_OTP}TestGetAndFind::test_all_records_of_a_number_are_found_without_the_number",
-    "GetContactRowOperator": f"{_CONTACTS}TestGetRow::test_cells_go_by_name",
-    "GetContactTableOperator": f"{_CONTACTS}TestGetTable::test_the_columns_are_the_result",
-    "GetOtpOperator": f"{_OTP}TestGetAndFind::test_a_record_is_read_by_its_id",
+    "GetContactRowOperator": f"{_CONTACTS}TestGetRow::test_row_has_its_cells_by_column_name",
+    "GetContactTableOperator": f"{_CONTACTS}TestGetTable::test_columns_are_the_result",
+    "GetOtpOperator": f"{_OTP}TestGetAndFind::test_record_is_read_by_its_id",
     "BulkPhoneLookupOperator": (
-        f"{_AIRFLOW}operators/test_bulk_lookup.py::test_every_row_is_in_the_file_and_every_number_is_paid_for_once"
+        f"{_AIRFLOW}operators/test_bulk_lookup.py::test_file_has_all_rows_and_each_number_is_paid_for_once"
     ),
-    "PhoneLookupOperator": f"{_AIRFLOW}operators/test_lookup.py::test_the_record_is_the_result_number_included",
-    "RequestOtpOperator": f"{_OTP}TestRequest::test_the_result_is_the_record_and_its_end_without_code_and_number",
-    "RevokeOtpOperator": f"{_OTP}TestRevoke::test_the_passcode_is_useless_afterwards",
-    "SendEmailOperator": f"{_AIRFLOW}operators/test_email.py::TestResult::test_it_is_ids_counts_and_cost",
-    "SendSmsOperator": f"{_AIRFLOW}operators/test_sms.py::TestResult::test_it_is_ids_counts_and_cost",
+    "PhoneLookupOperator": f"{_AIRFLOW}operators/test_lookup.py::test_record_is_the_result_number_included",
+    "RequestOtpOperator": f"{_OTP}TestRequest::test_result_is_the_record_and_its_end_without_code_and_number",
+    "RevokeOtpOperator": f"{_OTP}TestRevoke::test_passcode_is_useless_afterwards",
+    "SendEmailOperator": f"{_AIRFLOW}operators/test_email.py::TestResult::test_result_has_ids_counts_and_cost",
+    "SendSmsOperator": f"{_AIRFLOW}operators/test_sms.py::TestResult::test_result_has_ids_counts_and_cost",
     "SmsCampaignOperator": (
-        f"{_AIRFLOW}campaigns/test_tries.py::TestOneTry::test_everybody_gets_their_own_words_in_one_request"
+        f"{_AIRFLOW}campaigns/test_tries.py::TestOneTry::test_each_recipient_gets_their_own_text_in_one_request"
     ),
     "SyncContactsOperator": f"{_AIRFLOW}contacts/test_sync.py::test_second_sync_sends_only_changed_cells",
-    "UpdateContactRowOperator": f"{_CONTACTS}TestUpdate::test_only_the_cells_given_change",
-    "UpsertContactRowOperator": f"{_CONTACTS}TestUpsert::test_a_row_that_exists_is_changed",
-    "VerifyOtpOperator": f"{_OTP}TestVerify::test_the_right_code_verifies",
-    "partitions": f"{_AIRFLOW}campaigns/test_idempotency.py::TestParts::test_everybody_is_reached_by_one_of_them",
+    "UpdateContactRowOperator": f"{_CONTACTS}TestUpdate::test_update_changes_only_given_cells",
+    "UpsertContactRowOperator": f"{_CONTACTS}TestUpsert::test_upsert_changes_an_existing_row",
+    "VerifyOtpOperator": f"{_OTP}TestVerify::test_right_code_is_verified",
+    "partitions": f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_each_recipient_is_in_one_partition",
     "DeliverySensor": (
-        f"{_AIRFLOW}delivery/test_sensor.py::TestOutcomes::test_when_all_is_final_it_succeeds_with_counts"
+        f"{_AIRFLOW}delivery/test_sensor.py::TestOutcomes::test_sensor_succeeds_with_counts_once_all_statuses_are_final"
     ),
     "OtpStatusSensor": f"{_AIRFLOW}operators/test_otp_sensor.py::TestOutcomes::test_verified_succeeds_with_the_record",
 }

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from tests.airflow.harness.examples import read_examples, run_to_its_end
+from tests.airflow.harness.examples import read_examples, run_example_dag
 from tests.sandbox import Sandbox, connection_json
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """In whatever order tests run, look at what a module played before another stage is set up in the sandbox."""
+    """Run the tests of a module that read its finished run before those that reset the sandbox."""
     yield
     modules = [list(some) for _, some in itertools.groupby(items, key=lambda item: item.path)]
-    items[:] = [item for some in modules for item in sorted(some, key=_after_what_was_played)]
+    items[:] = [item for some in modules for item in sorted(some, key=_uses_no_finished_run)]
 
 
-def _after_what_was_played(item: pytest.Item) -> bool:
-    return "played" not in getattr(item, "fixturenames", ())
+def _uses_no_finished_run(item: pytest.Item) -> bool:
+    return "finished_run" not in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")
@@ -31,12 +31,12 @@ def airflow_db(airflow_home: Path) -> Path:
     """Airflow's metadata database, migrated once a session."""
     from airflow.utils.db import initdb
 
-    from tests.airflow.harness.execution_api import shorten_the_way
+    from tests.airflow.harness.execution_api import shortcut_execution_api
     from tests.airflow.harness.params import check_schemas_once
 
     initdb()
     check_schemas_once()
-    shorten_the_way()
+    shortcut_execution_api()
     run_nothing()
     # See tests/conftest.py: what that loaded stays, too.
     gc.freeze()
@@ -66,11 +66,11 @@ def cpaas_default(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
 
 
 @pytest.fixture
-def stage(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Any]:
-    """A fresh service, the connections to it, and an ear for all that is logged."""
-    from tests.airflow.harness.stage import on_stage
+def task_runner(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Any]:
+    """A task runner with a fresh service and the connections to it; it records all logs."""
+    from tests.airflow.harness.task_runner import open_task_runner
 
-    with on_stage(sandbox_process) as ready:
+    with open_task_runner(sandbox_process) as ready:
         yield ready
 
 
@@ -83,7 +83,7 @@ def examples(airflow_db: Path) -> Any:
 @pytest.fixture
 def own_database(airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty database of the provider, as a contact list that is reset needs an empty key map."""
-    from tests.airflow.harness.stage import forget_campaign_database
+    from tests.airflow.harness.task_runner import forget_campaign_database
 
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'own.db'}")
     forget_campaign_database()
@@ -94,9 +94,9 @@ def own_database(airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def run_example(examples: Any, cpaas_default: Sandbox) -> Callable[..., Any]:
     """Run an example DAG to its end, against the sandbox; returns the run."""
-    from tests.airflow.harness.stage import forget_campaign_database
+    from tests.airflow.harness.task_runner import forget_campaign_database
 
     # An earlier test may have had a database of its own.
     forget_campaign_database()
 
-    return lambda dag_id, **conf: run_to_its_end(dag_id, conf)
+    return lambda dag_id, **conf: run_example_dag(dag_id, conf)

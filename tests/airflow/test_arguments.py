@@ -1,4 +1,4 @@
-"""What can be told to be wrong where a DAG is written is refused there, naming argument, value and bounds."""
+"""Invalid arguments are refused in the DAG file, with the argument, its value and its bounds."""
 
 from __future__ import annotations
 
@@ -92,42 +92,48 @@ TAKEN: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
-def made(operator: Any, **given: Any) -> Any:
+def make_operator(operator: Any, **given: Any) -> Any:
     return operator(task_id="made", **{**GIVEN[operator], **given})
 
 
 @pytest.mark.parametrize(("operator", "given", "words"), REFUSED)
-def test_what_can_be_told_to_be_wrong_is_refused_where_the_dag_is_written(
-    operator: Any, given: dict[str, Any], words: str
-) -> None:
+def test_invalid_argument_is_refused_in_the_dag_file(operator: Any, given: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match="made.*" + words.replace("(", r"\(").replace("{", r"\{")) as refused:
-        made(operator, **given)
+        make_operator(operator, **given)
     assert PHONE not in str(refused.value)
 
 
 @pytest.mark.parametrize(("operator", "given"), TAKEN)
-def test_what_is_right_or_only_the_run_will_tell_is_taken(operator: Any, given: dict[str, Any]) -> None:
-    made(operator, **given)
+def test_valid_argument_or_template_is_accepted_in_the_dag_file(operator: Any, given: dict[str, Any]) -> None:
+    make_operator(operator, **given)
 
 
-def test_the_output_of_another_task_is_taken() -> None:
+def test_output_of_another_task_is_accepted() -> None:
     with DAG("arguments_of_another_task", schedule=None):
 
         @task
-        def told() -> str:
+        def upstream_value() -> str:
             return "x"
 
-        BuyAirtimeOperator(task_id="buy", network=told(), amount=told(), recipient=told())
-        RequestOtpOperator(task_id="request", recipient=told(), length=told(), expires_in=told(), channel=told())
-        OtpStatusSensor(task_id="otp", otp_id=told(), expires_in=told())
-        SendSmsOperator(task_id="send", recipients=told(), content=told())
-        SmsCampaignOperator(task_id="campaign", source=told(), content=told(), results_path=told())
-        DeliverySensor(task_id="delivered", send_result=told(), results_path=told())
+        BuyAirtimeOperator(task_id="buy", network=upstream_value(), amount=upstream_value(), recipient=upstream_value())
+        RequestOtpOperator(
+            task_id="request",
+            recipient=upstream_value(),
+            length=upstream_value(),
+            expires_in=upstream_value(),
+            channel=upstream_value(),
+        )
+        OtpStatusSensor(task_id="otp", otp_id=upstream_value(), expires_in=upstream_value())
+        SendSmsOperator(task_id="send", recipients=upstream_value(), content=upstream_value())
+        SmsCampaignOperator(
+            task_id="campaign", source=upstream_value(), content=upstream_value(), results_path=upstream_value()
+        )
+        DeliverySensor(task_id="delivered", send_result=upstream_value(), results_path=upstream_value())
 
 
 @pytest.mark.parametrize("amount", [49.99, 50, "50", 0, -1, "x"])
 @pytest.mark.parametrize("network", ["MTN", "ntel", "Vodafone"])
-def test_what_is_refused_of_a_purchase_is_what_the_request_would_refuse(network: str, amount: Any) -> None:
+def test_purchase_arguments_have_the_bounds_of_the_request(network: str, amount: Any) -> None:
     def fits(check: Callable[[], Any]) -> bool:
         try:
             check()
@@ -142,7 +148,7 @@ def test_what_is_refused_of_a_purchase_is_what_the_request_would_refuse(network:
 
 @pytest.mark.parametrize("field", ["length", "expires_in"])
 @pytest.mark.parametrize("value", [0, 1, 3, 4, 8, 9, 60, 61, "5", "5.0", "5.5", 5.5, "x"])
-def test_what_is_refused_of_a_passcode_is_what_the_request_would_refuse(field: str, value: Any) -> None:
+def test_passcode_arguments_have_the_bounds_of_the_request(field: str, value: Any) -> None:
     limits = {"length": bounds.OTP_DIGITS, "expires_in": bounds.OTP_MINUTES}[field]
     try:
         bounds.whole_within(*limits)(field, value)

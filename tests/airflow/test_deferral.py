@@ -1,4 +1,4 @@
-"""A long Retry-After: the task gives its slot back, uses up no try, and makes its request once, on a worker."""
+"""A long Retry-After: the task frees its slot, uses no try, and makes its request once, on a worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.triggers import wait
 from cpaas_provider.triggers.wait import WaitTrigger
-from tests.airflow.harness.stage import Stage, address, digits, fault, on_stage, phone
+from tests.airflow.harness.task_runner import TaskRunner, address, digits, fault, open_task_runner, phone
 from tests.airflow.harness.tries import Run, new_dag
 from tests.sandbox import Sandbox
 
@@ -33,113 +33,115 @@ OPERATIONS = {
 }
 
 
-def put_off(name: str, **params: Any) -> tuple[str, str, Any]:
+def long_retry_after(name: str, **params: Any) -> tuple[str, str, Any]:
     return fault(OPERATIONS[name][0], "rate_limit", **{"retry_after": LONG, "times": 1, **params})
 
 
 @pytest.fixture(scope="module")
-def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
-    with pytest.MonkeyPatch.context() as patch, on_stage(sandbox_process) as stage:
+def finished_run(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskRunner]:
+    with pytest.MonkeyPatch.context() as patch, open_task_runner(sandbox_process) as task_runner:
         # For the trigger the moment has come as soon as it starts.
         patch.setattr(wait, "timezone", SimpleNamespace(utcnow=lambda: timezone.utcnow() + dt.timedelta(seconds=LONG)))
-        with stage.dag("deferral") as dag:
+        with task_runner.dag("deferral") as dag:
 
             def busy(name: str) -> str:
-                return stage.set(name, put_off(name))
+                return task_runner.prepare(name, long_retry_after(name))
 
             SendSmsOperator(task_id=busy("sms"), recipients=phone("sms"), content="To {{ ti.task_id }}")
             SendEmailOperator(task_id=busy("email"), recipients=address("email"), content="To {{ ti.task_id }}")
             RequestOtpOperator(task_id=busy("otp"), recipient=phone("otp"))
             BuyAirtimeOperator(task_id=busy("airtime"), network="MTN", amount=100, recipient=phone("airtime"))
             CreateContactRowOperator(task_id=busy("contact"), columns={"Name": "Deferred"})
-            SendSmsOperator.partial(task_id=stage.set("mapped", put_off("sms"))).expand_kwargs(
+            SendSmsOperator.partial(task_id=task_runner.prepare("mapped", long_retry_after("sms"))).expand_kwargs(
                 [{"recipients": phone(f"mapped_{n}"), "content": f"Number {n}"} for n in (0, 1)]
             )
             unavailable = fault("send_sms", "unavailable", retry_after=LONG, times=1, format="http-date")
-            SendSmsOperator(task_id=stage.set("by_date", unavailable), recipients=phone("by_date"), content="Hello")
-        yield stage.play(dag)
+            SendSmsOperator(
+                task_id=task_runner.prepare("by_date", unavailable), recipients=phone("by_date"), content="Hello"
+            )
+        yield task_runner.run_dag(dag)
 
 
-class TestInARun:
+class TestDagRun:
     @pytest.mark.parametrize("name", OPERATIONS)
-    def test_the_request_is_made_once_and_no_try_is_used_up(self, played: Stage, name: str) -> None:
+    def test_request_is_made_once_and_no_try_is_used_up(self, finished_run: TaskRunner, name: str) -> None:
         _, box, recipient = OPERATIONS[name]
-        assert played.outcome(name) == ("success", 1)
-        assert len(played.arrived(box, recipient)) == 1
-        assert "The task is deferred until" in played.log(name)
+        assert finished_run.outcome(name) == ("success", 1)
+        assert len(finished_run.inbox_items(box, recipient)) == 1
+        assert "The task is deferred until" in finished_run.log(name)
 
-    def test_fields_are_rendered_again_on_the_worker(self, played: Stage) -> None:
-        (message,) = played.arrived("sms", digits("sms"))
+    def test_fields_are_rendered_again_on_the_worker(self, finished_run: TaskRunner) -> None:
+        (message,) = finished_run.inbox_items("sms", digits("sms"))
         assert message["text"] == "To sms"
 
-    def test_mapped_instances_are_deferred_too(self, played: Stage) -> None:
+    def test_mapped_instances_are_deferred_too(self, finished_run: TaskRunner) -> None:
         for index in (0, 1):
-            assert played.outcome("mapped", index) == ("success", 1)
-            (message,) = played.arrived("sms", digits(f"mapped_{index}"))
+            assert finished_run.outcome("mapped", index) == ("success", 1)
+            (message,) = finished_run.inbox_items("sms", digits(f"mapped_{index}"))
             assert message["text"] == f"Number {index}"
 
-    def test_the_service_may_name_a_date(self, played: Stage) -> None:
-        assert played.outcome("by_date") == ("success", 1)
+    def test_retry_after_may_be_a_date(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("by_date") == ("success", 1)
 
-    def test_a_try_says_once_that_airtime_is_deprecated(self, played: Stage) -> None:
-        assert played.log("airtime").count("The service has deprecated airtime purchases") == 1
+    def test_try_logs_once_that_airtime_is_deprecated(self, finished_run: TaskRunner) -> None:
+        assert finished_run.log("airtime").count("The service has deprecated airtime purchases") == 1
 
 
 @pytest.fixture
-def run(stage: Stage) -> Run:
+def run(task_runner: TaskRunner) -> Run:
     """A task whose first request the service puts off."""
     with new_dag(params={"text": "Hello"}) as dag:
         SendSmsOperator(task_id="sms", recipients=phone("direct"), content="{{ params.text }}")
-    stage.sandbox.control(*put_off("sms"))
-    return Run(stage, dag)
+    task_runner.sandbox.control(*long_retry_after("sms"))
+    return Run(task_runner, dag)
 
 
-class TestWhatIsDeferred:
-    def test_the_trigger_holds_an_absolute_moment_and_nothing_else(self, run: Run) -> None:
+class TestDeferredTry:
+    def test_trigger_holds_only_an_absolute_moment(self, run: Run) -> None:
         before = timezone.utcnow()
-        path, kwargs = run.once().trigger or ("", {})
+        path, kwargs = run.run_try().trigger or ("", {})
         assert path == f"{WaitTrigger.__module__}.{WaitTrigger.__qualname__}"
         assert set(kwargs) == {"until"}
         until = dt.datetime.fromisoformat(kwargs["until"])
         assert until.tzinfo is not None
         assert LONG <= (until - before).total_seconds() <= LONG + 10
 
-    def test_what_is_kept_meanwhile_is_plain_json_without_anything_private(self, stage: Stage, run: Run) -> None:
-        deferred = run.once()
-        kept = json.dumps([deferred.trigger, deferred.kept, [row.value for row in run.stored()]])
-        assert set(deferred.kept) == {"deadline"}
-        for private in (phone("direct"), digits("direct"), "Hello", stage.sandbox.api_key):
+    def test_deferred_task_stores_plain_json_without_anything_private(self, task_runner: TaskRunner, run: Run) -> None:
+        deferred = run.run_try()
+        kept = json.dumps([deferred.trigger, deferred.next_kwargs, [row.value for row in run.state_rows()]])
+        assert set(deferred.next_kwargs) == {"deadline"}
+        for private in (phone("direct"), digits("direct"), "Hello", task_runner.sandbox.api_key):
             assert private not in kept
 
-    def test_resumed_it_sends_once(self, stage: Stage, run: Run) -> None:
-        assert run.once().state == "deferred"
-        resumed = run.fires(early=True).once()
+    def test_resumed_task_sends_once(self, task_runner: TaskRunner, run: Run) -> None:
+        assert run.run_try().state == "deferred"
+        resumed = run.fire_trigger(early=True).run_try()
         assert (resumed.state, resumed.number, resumed.result["recipients"]) == ("success", 1, 1)
-        (message,) = stage.arrived("sms", digits("direct"))
+        (message,) = task_runner.inbox_items("sms", digits("direct"))
         assert message["text"] == "Hello"
 
-    def test_put_off_again_it_keeps_the_moment_it_gives_up_at(self, stage: Stage, run: Run) -> None:
-        stage.sandbox.control(*put_off("sms"))
-        first = run.once()
-        second = run.fires(early=True).once()
+    def test_task_deferred_again_keeps_its_deadline(self, task_runner: TaskRunner, run: Run) -> None:
+        task_runner.sandbox.control(*long_retry_after("sms"))
+        first = run.run_try()
+        second = run.fire_trigger(early=True).run_try()
         assert (first.state, second.state) == ("deferred", "deferred")
-        assert second.kept["deadline"] == first.kept["deadline"]
-        deadline = dt.datetime.fromisoformat(first.kept["deadline"])
+        assert second.next_kwargs["deadline"] == first.next_kwargs["deadline"]
+        deadline = dt.datetime.fromisoformat(first.next_kwargs["deadline"])
         assert 23 <= (deadline - timezone.utcnow()).total_seconds() / 3600 <= 24
 
-    def test_asked_for_more_than_it_may_be_put_off_it_leaves_the_rest_to_the_tasks_retries(
-        self, stage: Stage, run: Run, monkeypatch: pytest.MonkeyPatch
+    def test_retry_after_beyond_the_longest_deferral_is_left_to_the_retries(
+        self, task_runner: TaskRunner, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        stage.sandbox.control(*put_off("sms"))
+        task_runner.sandbox.control(*long_retry_after("sms"))
         monkeypatch.setattr(runner, "MAX_DEFERRAL", dt.timedelta(seconds=LONG))
-        assert run.once().state == "deferred"
-        resumed = run.fires(early=True).once()
+        assert run.run_try().state == "deferred"
+        resumed = run.fire_trigger(early=True).run_try()
         assert resumed.state == "up_for_retry"
         assert "HTTP 429" in resumed.error
-        assert stage.arrived("sms", digits("direct")) == []
-        assert (run.once().state, len(stage.arrived("sms", digits("direct")))) == ("success", 1)
+        assert task_runner.inbox_items("sms", digits("direct")) == []
+        assert (run.run_try().state, len(task_runner.inbox_items("sms", digits("direct")))) == ("success", 1)
 
-    def test_a_short_retry_after_is_waited_for_without_deferring(self, stage: Stage, run: Run) -> None:
-        stage.sandbox.control("DELETE", "faults")
-        stage.sandbox.control(*put_off("sms", retry_after=0))
-        assert (run.once().state, len(stage.arrived("sms", digits("direct")))) == ("success", 1)
+    def test_short_retry_after_is_waited_for_without_deferring(self, task_runner: TaskRunner, run: Run) -> None:
+        task_runner.sandbox.control("DELETE", "faults")
+        task_runner.sandbox.control(*long_retry_after("sms", retry_after=0))
+        assert (run.run_try().state, len(task_runner.inbox_items("sms", digits("direct")))) == ("success", 1)

@@ -38,23 +38,23 @@ PHONE, DIGITS = "0803 123 4567", "2348031234567"
 
 
 class TestAllExamples:
-    def test_each_is_read_without_error_under_the_name_of_its_file(self, examples):
+    def test_examples_are_read_without_error_under_the_name_of_their_file(self, examples):
         assert examples.import_errors == {}
         assert set(examples.dags) == DAG_IDS == {file.stem for file in EXAMPLES.glob("*.py")}
 
-    def test_each_is_read_quickly(self, examples):
+    def test_examples_are_read_within_a_second(self, examples):
         slow = {stat.file: stat.duration for stat in examples.dagbag_stats if stat.duration.total_seconds() > 1.0}
         assert slow == {}
 
     @pytest.mark.parametrize("dag_id", sorted(DAG_IDS))
-    def test_each_explains_itself_and_its_params(self, examples, dag_id):
+    def test_example_documents_itself_and_its_params(self, examples, dag_id):
         dag = examples.dags[dag_id]
         assert dag.doc_md
         assert dag.fileloc == str(EXAMPLES / f"{dag_id}.py")
         for name in dag.params:
             assert dag.params.get_param(name).description, name
 
-    def test_no_example_imports_the_client_when_it_is_read(self, airflow_db):
+    def test_reading_the_examples_does_not_import_the_client(self, airflow_db):
         code = (
             "import runpy, sys, airflow.sdk\n"
             f"for file in {[str(file) for file in EXAMPLES.glob('*.py')]!r}: runpy.run_path(file)\n"
@@ -65,7 +65,7 @@ class TestAllExamples:
 
 
 class TestOtpOnboarding:
-    def test_welcomes_whose_code_is_verified(self, run_example, sandbox):
+    def test_recipient_with_a_verified_code_is_welcomed(self, run_example, sandbox):
         from cpaas_provider.api import CpaasClient
 
         def person():
@@ -148,7 +148,7 @@ class TestApprovedCampaign:
         return str(file)
 
     @pytest.mark.parametrize(("choice", "state", "sent"), [("Approve", "success", 3), ("Reject", "skipped", 0)])
-    def test_sends_only_what_a_person_approves(self, run_example, sandbox, approver, small_list, choice, state, sent):
+    def test_campaign_is_sent_only_if_approved(self, run_example, sandbox, approver, small_list, choice, state, sent):
         thread, form = approver(choice)
         done = run_example("approved_campaign", csv=small_list)
         thread.join(30)
@@ -164,7 +164,7 @@ class TestApprovedCampaign:
 
 
 class TestAirtimeRewards:
-    def test_buys_once_for_each_winner(self, run_example, sandbox):
+    def test_airtime_is_bought_once_per_winner(self, run_example, sandbox):
         done = run_example("airtime_rewards", winners=3, amount=75)
         assert done.state == "success"
         bought = sandbox.inbox("airtime")["items"]
@@ -324,7 +324,7 @@ class TestMappedCampaign:
         file.write_text("phone\n" + "".join(f"{number}\n" for number in [*numbers, "+2348035550000", "2348035550001"]))
         return str(file)
 
-    def test_each_recipient_gets_one_message_from_one_partition(self, run_example, sandbox, people, tmp_path):
+    def test_recipients_get_one_message_from_one_partition(self, run_example, sandbox, people, tmp_path):
         done = run_example("mapped_campaign", recipients=people, folder=f"file://{tmp_path}/out")
         assert done.state == "success"
         summary = xcom(done, "sum_up", "summary")
@@ -377,7 +377,7 @@ class TestTaskflowHook:
         assert sandbox.inbox("sms")["total"] == 0
 
 
-class TestEmailTheUndelivered:
+class TestEmailUndelivered:
     @pytest.fixture
     def store(self, tmp_path, monkeypatch):
         from cpaas_provider.database.database import open_database

@@ -1,4 +1,4 @@
-"""How many functions of the provider a send, a campaign and a sync run through: what a reader has to follow."""
+"""How many functions of the provider run during a send, a campaign and a sync: what a reader has to follow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.operators.contact_sync import SyncContactsOperator
 from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
-from tests.airflow.harness.stage import Stage, phone
+from tests.airflow.harness.task_runner import TaskRunner, phone
 from tests.airflow.harness.tries import Run, new_dag
 from tests.unit.docs import ROOT
 
@@ -76,7 +76,7 @@ def sync(round_number: int) -> None:
 
 
 @pytest.fixture
-def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], None]], list[str]]:
+def run(task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], None]], list[str]]:
     """Runs the one task of a DAG, and returns the functions on the way from ``execute``."""
     recorder = CallRecorder()
     execute = CpaasOperator.execute
@@ -93,7 +93,7 @@ def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[in
             recorder.clear()
             with new_dag() as dag:
                 add_task(round_number)
-            tried = Run(stage, dag).once()
+            tried = Run(task_runner, dag).run_try()
             assert tried.state == "success", tried.error
         return recorder.functions()
 

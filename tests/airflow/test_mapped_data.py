@@ -1,4 +1,4 @@
-"""What an upstream task hands over is data; only the DAG file's own words are templates."""
+"""Output of an upstream task is data; only the text of the DAG file is a template."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def test_data_through_expand_is_not_rendered(sent: tuple[DagRunResult, set[str],
     assert f"expand {PROBE}" in sent[1]
 
 
-def test_a_literal_list_of_the_dag_file_is_rendered(sent: tuple[DagRunResult, set[str], Sandbox]) -> None:
+def test_literal_list_of_the_dag_file_is_rendered(sent: tuple[DagRunResult, set[str], Sandbox]) -> None:
     assert f"literal {sent[0].run_id}" in sent[1]
 
 
-def test_a_foreign_number_stays_what_it_is(sent: tuple[DagRunResult, set[str], Sandbox]) -> None:
+def test_foreign_number_is_unchanged(sent: tuple[DagRunResult, set[str], Sandbox]) -> None:
     assert [item["recipient"] for item in sent[2].inbox("sms")["items"] if item["text"] == "foreign"] == ["6592345678"]
 
 
-def test_nobody_reads_a_placeholder(sent: tuple[DagRunResult, set[str], Sandbox]) -> None:
+def test_text_with_an_unfilled_placeholder_is_not_sent(sent: tuple[DagRunResult, set[str], Sandbox]) -> None:
     assert (sent[0].state("incomplete"), sent[0].tries("incomplete")) == ("failed", 1)
     assert not any("Dear" in text for text in sent[1])

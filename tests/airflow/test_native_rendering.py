@@ -29,7 +29,7 @@ from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
 from cpaas_provider.sensors import DeliverySensor, OtpStatusSensor
 from cpaas_provider.sources import ListSource
 from cpaas_provider.sources.base import Table
-from tests.airflow.harness.stage import Stage, address, digits, on_stage
+from tests.airflow.harness.task_runner import TaskRunner, address, digits, open_task_runner
 from tests.sandbox import Sandbox
 
 PARAMS = {
@@ -81,9 +81,11 @@ class CodeSource:
 
 
 @pytest.fixture(scope="module")
-def played(airflow_db: object, sandbox_process: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with on_stage(sandbox_process) as stage:
-        with stage.dag("native", params=PARAMS, render_template_as_native_obj=True) as dag:
+def finished_run(
+    airflow_db: object, sandbox_process: Sandbox, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TaskRunner]:
+    with open_task_runner(sandbox_process) as task_runner:
+        with task_runner.dag("native", params=PARAMS, render_template_as_native_obj=True) as dag:
             SendSmsOperator(task_id="sms", recipients="{{ params.numbers }}", content="Hello")
             for name, (template, _) in TEXTS.items():
                 SendSmsOperator(
@@ -175,7 +177,7 @@ def played(airflow_db: object, sandbox_process: Sandbox, tmp_path_factory: pytes
 
             numbers() >> dag.get_task("list_one_of_xcom")
             dag.get_task("sms") >> dag.get_task("sensor")
-        yield stage.play(dag)
+        yield task_runner.run_dag(dag)
 
 
 @pytest.mark.parametrize(
@@ -195,44 +197,46 @@ def played(airflow_db: object, sandbox_process: Sandbox, tmp_path_factory: pytes
         "email_campaign",
     ],
 )
-def test_template_of_one_object_renders_to_the_object(played: Stage, task_id: str) -> None:
-    assert played.outcome(task_id) == ("success", 1)
+def test_template_of_one_object_renders_to_the_object(finished_run: TaskRunner, task_id: str) -> None:
+    assert finished_run.outcome(task_id) == ("success", 1)
 
 
-def test_lists_and_mappings_are_what_they_were(played: Stage) -> None:
-    assert played.xcom("sms")["recipients"] == 2
-    (message,) = played.arrived("email", address("native"))
+def test_lists_and_mappings_are_what_they_were(finished_run: TaskRunner) -> None:
+    assert finished_run.xcom("sms")["recipients"] == 2
+    (message,) = finished_run.inbox_items("email", address("native"))
     assert message["text"] == "Dear Ada"
-    assert played.rendered("upsert")["columns"] == {"Name": "***", "Points": "***"}
+    assert finished_run.rendered("upsert")["columns"] == {"Name": "***", "Points": "***"}
 
 
-def test_a_code_keeps_its_leading_nought(played: Stage) -> None:
-    (passcode,) = played.arrived("otp", digits("native"))
+def test_code_keeps_its_leading_nought(finished_run: TaskRunner) -> None:
+    (passcode,) = finished_run.inbox_items("otp", digits("native"))
     assert passcode["code"] == "0741"
-    assert played.xcom("verify")["verified"] is True
+    assert finished_run.xcom("verify")["verified"] is True
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_text_that_looks_like_python_is_sent_as_it_is_written(played: Stage, name: str) -> None:
+def test_text_that_looks_like_python_is_sent_as_it_is_written(finished_run: TaskRunner, name: str) -> None:
     _, written = TEXTS[name]
-    (sms,) = played.arrived("sms", digits(f"native_text_{name}"))
+    (sms,) = finished_run.inbox_items("sms", digits(f"native_text_{name}"))
     assert (sms["text"], sms["sender_id"]) == (written, "4711")
-    (email,) = played.arrived("email", address(f"native_subject_{name}"))
+    (email,) = finished_run.inbox_items("email", address(f"native_subject_{name}"))
     assert (email["subject"], email["text"], email["from_name"]) == (written, written, written)
-    (campaign,) = played.arrived("sms", digits(f"native_campaign_{name}"))
+    (campaign,) = finished_run.inbox_items("sms", digits(f"native_campaign_{name}"))
     assert campaign["text"] == written
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_list_or_mapping_for_a_text_is_refused(played: Stage, name: str) -> None:
-    assert played.outcome(f"object_{name}") == ("failed", 1)
-    assert "content must be text. Nothing was sent." in played.error(f"object_{name}")
+def test_list_or_mapping_for_a_text_is_refused(finished_run: TaskRunner, name: str) -> None:
+    assert finished_run.outcome(f"object_{name}") == ("failed", 1)
+    assert "content must be text. Nothing was sent." in finished_run.error(f"object_{name}")
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_list_of_recipients_is_taken_in_every_form(played: Stage, name: str) -> None:
-    assert played.outcome(f"list_{name}") == ("success", 1)
-    assert [message["text"] for message in played.arrived("sms", digits("native_0"))].count(f"list_{name}") == 1
+def test_list_of_recipients_is_taken_in_every_form(finished_run: TaskRunner, name: str) -> None:
+    assert finished_run.outcome(f"list_{name}") == ("success", 1)
+    assert [message["text"] for message in finished_run.inbox_items("sms", digits("native_0"))].count(
+        f"list_{name}"
+    ) == 1
 
 
 @pytest.mark.parametrize(
@@ -242,44 +246,44 @@ def test_list_of_recipients_is_taken_in_every_form(played: Stage, name: str) -> 
         *(f"otp_{name}" for name in ("GetOtpOperator", "RevokeOtpOperator")),
     ],
 )
-def test_id_of_digits_is_text(played: Stage, task_id: str) -> None:
-    assert played.outcome(task_id) == ("failed", 1)
-    assert "404" in played.error(task_id)
+def test_id_of_digits_is_text(finished_run: TaskRunner, task_id: str) -> None:
+    assert finished_run.outcome(task_id) == ("failed", 1)
+    assert "404" in finished_run.error(task_id)
 
 
-def test_cells_and_subject_keep_their_values(played: Stage) -> None:
-    cells = [row["columns"].values() for row in played.sandbox.inbox("contacts")["items"]]
+def test_cells_and_subject_keep_their_values(finished_run: TaskRunner) -> None:
+    cells = [row["columns"].values() for row in finished_run.sandbox.inbox("contacts")["items"]]
     assert any("1e5" in values for values in cells)
-    (message,) = played.arrived("email", address("native_rows"))
+    (message,) = finished_run.inbox_items("email", address("native_rows"))
     assert (message["subject"], message["text"]) == ("4711", "Dear 1e5")
 
 
-def test_undefined_text_names_the_template(played: Stage) -> None:
-    assert "The template of content cannot be rendered" in played.error("undefined")
-    assert played.arrived("sms", digits("native_undefined")) == []
+def test_undefined_text_names_the_template(finished_run: TaskRunner) -> None:
+    assert "The template of content cannot be rendered" in finished_run.error("undefined")
+    assert finished_run.inbox_items("sms", digits("native_undefined")) == []
 
 
-def test_source_and_reference_keep_their_values(played: Stage) -> None:
-    (message,) = played.arrived("sms", digits("native_row"))
+def test_source_and_reference_keep_their_values(finished_run: TaskRunner) -> None:
+    (message,) = finished_run.inbox_items("sms", digits("native_row"))
     assert (message["text"], message["external_ref"]) == ("Code 1e5 [sic]", PARAMS["digits"])
-    assert [message["text"] for message in played.arrived("sms", digits("native_source"))] == ["Code 1e5"]
-    assert "Code 1e5" in [message["text"] for message in played.arrived("sms", digits("native_plus"))]
+    assert [message["text"] for message in finished_run.inbox_items("sms", digits("native_source"))] == ["Code 1e5"]
+    assert "Code 1e5" in [message["text"] for message in finished_run.inbox_items("sms", digits("native_plus"))]
 
 
-def test_sensors_take_ids_as_text_and_results_as_mappings(played: Stage) -> None:
-    assert "no callback_url" in played.error("sensor") or "deliver" in played.error("sensor")
-    assert "must be" not in played.error("sensor")
-    assert "has no resource" in played.error("otp_sensor") or "404" in played.error("otp_sensor")
+def test_sensors_take_ids_as_text_and_results_as_mappings(finished_run: TaskRunner) -> None:
+    assert "no callback_url" in finished_run.error("sensor") or "deliver" in finished_run.error("sensor")
+    assert "must be" not in finished_run.error("sensor")
+    assert "has no resource" in finished_run.error("otp_sensor") or "404" in finished_run.error("otp_sensor")
 
 
 @pytest.mark.parametrize("field", ["content", "sender_id", "external_ref", "otp_id"])
-def test_argument_that_renders_to_nothing_is_refused_and_not_left_out(played: Stage, field: str) -> None:
-    assert played.outcome(f"no_{field}") == ("failed", 1)
-    assert f"{field} is None after rendering. Nothing was sent" in played.error(f"no_{field}")
-    assert played.arrived("sms", digits(f"native_no_{field}")) == []
+def test_argument_that_renders_to_nothing_is_refused_and_not_left_out(finished_run: TaskRunner, field: str) -> None:
+    assert finished_run.outcome(f"no_{field}") == ("failed", 1)
+    assert f"{field} is None after rendering. Nothing was sent" in finished_run.error(f"no_{field}")
+    assert finished_run.inbox_items("sms", digits(f"native_no_{field}")) == []
 
 
-def test_numbers_are_masked_whatever_their_type(played: Stage) -> None:
+def test_numbers_are_masked_whatever_their_type(finished_run: TaskRunner) -> None:
     for name, field in (("airtime", "recipient"), ("lookup", "phone"), ("otp", "recipient")):
-        assert played.rendered(name)[field] == f"{digits('native')[:5]}****{digits('native')[-3:]}"
-    assert played.rendered("otp")["token"] == "***"
+        assert finished_run.rendered(name)[field] == f"{digits('native')[:5]}****{digits('native')[-3:]}"
+    assert finished_run.rendered("otp")["token"] == "***"

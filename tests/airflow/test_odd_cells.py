@@ -1,4 +1,4 @@
-"""Every face reads the same odd cells as the same recipients, and refuses the others with the same reasons."""
+"""Every interface reads the same odd cells as the same recipients and refuses the others with the same reasons."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.lookup import BulkPhoneLookupOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from tests.airflow.contacts.test_sync import sync
-from tests.airflow.harness.campaigns import all_requests, email, lines, reached, sms
+from tests.airflow.harness.campaigns import all_requests, count_messages, email, read_results, sms
 from tests.airflow.harness.command_line import CommandLine
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.task_runner import TaskRunner
 from tests.airflow.harness.tries import Run, new_dag
 from tests.airflow.notifications.callers import context
 from tests.odd_cells import ADDRESSES, NUMBERS, Cell, cells_of
@@ -70,14 +70,14 @@ def reasons_in(text: str, place: str, first: int = 1) -> list[str]:
     return [reason for _, reason in found]
 
 
-def sent(stage: Stage, box: str) -> list[str]:
+def sent(task_runner: TaskRunner, box: str) -> list[str]:
     """Return the recipients of all messages, oldest first."""
-    return [item["recipient"] for item in reversed(stage.sandbox.inbox(box, limit=1000)["items"])]
+    return [item["recipient"] for item in reversed(task_runner.sandbox.inbox(box, limit=1000)["items"])]
 
 
 def readings_of_file(path: Path, column: str) -> list[str]:
     """Return the recipient or the reason of each row of a results file."""
-    by_row = {line["row"]: line for line in lines(path)}
+    by_row = {line["row"]: line for line in read_results(path)}
     return [
         (line[column] or line["reason"] or "").removeprefix("+").removeprefix("phone ").removeprefix("email ")
         for _, line in sorted(by_row.items())
@@ -85,35 +85,35 @@ def readings_of_file(path: Path, column: str) -> list[str]:
 
 
 @BOXES
-def test_campaign(stage: Stage, tmp_path: Path, box: str) -> None:
+def test_campaign(task_runner: TaskRunner, tmp_path: Path, box: str) -> None:
     cells = cells_of("campaign", CELLS[box])
     path = tmp_path / "results.jsonl"
     done = CAMPAIGNS[box](
-        stage, as_rows(cells), content="{id}", results_path=str(path), max_failure_ratio=1, **subject(box)
-    ).once()
+        task_runner, as_rows(cells), content="{id}", results_path=str(path), max_failure_ratio=1, **subject(box)
+    ).run_try()
     assert done.state == "success", done.error
     assert differences(cells, readings_of_file(path, "recipient")) == {}
-    texts = {item["text"]: item["recipient"] for item in stage.sandbox.inbox(box, limit=1000)["items"]}
+    texts = {item["text"]: item["recipient"] for item in task_runner.sandbox.inbox(box, limit=1000)["items"]}
     arrived = [texts.get(str(number), cell.reason) for number, cell in enumerate(cells, 1)]
     assert differences(cells, arrived) == {}
-    assert len(sent(stage, box)) == len(readable(cells))
+    assert len(sent(task_runner, box)) == len(readable(cells))
 
 
 @BOXES
-def test_single_send(stage: Stage, box: str) -> None:
+def test_single_send(task_runner: TaskRunner, box: str) -> None:
     cells = cells_of("send", CELLS[box])
-    assert send(stage, box, readable(cells)).once().state == "success"
-    assert differences(readable(cells), sent(stage, box)) == {}
-    before = all_requests(stage)
+    assert send(task_runner, box, readable(cells)).run_try().state == "success"
+    assert differences(readable(cells), sent(task_runner, box)) == {}
+    before = all_requests(task_runner)
     for some in batched(refused(cells), NAMED):
-        failed = send(stage, box, some).once()
+        failed = send(task_runner, box, some).run_try()
         assert failed.state == "failed"
         assert differences(some, reasons_in(failed.error, "recipient")) == {}
-    assert all_requests(stage) == before
+    assert all_requests(task_runner) == before
 
 
 @BOXES
-def test_suppression_list_of_a_campaign(stage: Stage, tmp_path: Path, box: str) -> None:
+def test_suppression_list_of_a_campaign(task_runner: TaskRunner, tmp_path: Path, box: str) -> None:
     cells = cells_of("suppression_list", CELLS[box])
     recipients = [*(str(cell.recipient) for cell in readable(cells)), UNUSED[box]]
     source = [{"phone": f"+{recipient}", "email": recipient} for recipient in recipients]
@@ -121,19 +121,19 @@ def test_suppression_list_of_a_campaign(stage: Stage, tmp_path: Path, box: str) 
 
     def run(suppressed: Sequence[Cell], **more: Any) -> Run:
         campaign = CAMPAIGNS[box]
-        return campaign(stage, source, content="Hi", suppression_list=as_rows(suppressed), **subject(box), **more)
+        return campaign(task_runner, source, content="Hi", suppression_list=as_rows(suppressed), **subject(box), **more)
 
     for some in batched(refused(cells), NAMED_ROWS):
-        failed = run(some).once()
+        failed = run(some).run_try()
         assert failed.state == "failed"
         readings = [reason.split(" ", 1)[1] for reason in reasons_in(failed.error, "row")]
         assert differences(some, readings) == {}
-    assert all_requests(stage) == 0
-    done = run(readable(cells), results_path=str(path)).once()
+    assert all_requests(task_runner) == 0
+    done = run(readable(cells), results_path=str(path)).run_try()
     assert done.state == "success", done.error
-    outcomes = {line["recipient"].removeprefix("+"): line["outcome"] for line in lines(path)}
+    outcomes = {line["recipient"].removeprefix("+"): line["outcome"] for line in read_results(path)}
     assert outcomes == dict.fromkeys(recipients, "suppressed") | {UNUSED[box]: "sent"}
-    assert set(reached(stage, box)) == {UNUSED[box]}
+    assert set(count_messages(task_runner, box)) == {UNUSED[box]}
 
 
 @BOXES
@@ -169,54 +169,58 @@ def test_imported_suppression_list(
         assert differences(some, reasons_in(failed.err, "row", first=2)) == {}
 
 
-def test_bulk_lookup(stage: Stage, tmp_path: Path) -> None:
+def test_bulk_lookup(task_runner: TaskRunner, tmp_path: Path) -> None:
     cells = cells_of("lookup", NUMBERS)
     path = tmp_path / "results.jsonl"
     with new_dag() as dag:
         BulkPhoneLookupOperator(
             task_id="look_up", source=as_rows(cells), results_path=str(path), max_failure_ratio=1, phone_column="phone"
         )
-    done = Run(stage, dag).once()
+    done = Run(task_runner, dag).run_try()
     assert done.state == "success", done.error
     assert differences(cells, readings_of_file(path, "phone")) == {}
     assert done.result["invalid_rows"] == len(refused(cells))
 
 
 @BOXES
-def test_contact_sync(stage: Stage, tmp_path: Path, box: str) -> None:
+def test_contact_sync(task_runner: TaskRunner, tmp_path: Path, box: str) -> None:
     column, header = {"sms": (PHONE, "Phone"), "email": (EMAIL, "Email")}[box]
     cells = cells_of("sync", CELLS[box])
     path = tmp_path / "results.jsonl"
     rows = [{**row, "name": f"cell {row['id']}"} for row in as_rows(cells)]
     columns = {"Name": "name", header: header.lower()}
-    run = sync(stage, rows, f"odd {box}", columns=columns, results_path=str(path), max_failure_ratio=1)
-    done = run.once()
+    run = sync(task_runner, rows, f"odd {box}", columns=columns, results_path=str(path), max_failure_ratio=1)
+    done = run.run_try()
     assert done.state == "success", done.error
-    stored_cells = {row[NAME]: row.get(column) or "" for row in listed(stage.sandbox).values()}
-    reasons = {f"cell {line['row']}": (line["reason"] or "").removeprefix(f"{header}: ") for line in lines(path)}
+    stored_cells = {row[NAME]: row.get(column) or "" for row in listed(task_runner.sandbox).values()}
+    reasons = {f"cell {line['row']}": (line["reason"] or "").removeprefix(f"{header}: ") for line in read_results(path)}
     readings = [stored_cells.get(row["name"], reasons.get(row["name"], "")) for row in rows]
     assert differences(cells, readings) == {}
 
 
 @BOXES
-def test_notifier(stage: Stage, box: str) -> None:
+def test_notifier(task_runner: TaskRunner, box: str) -> None:
     cells = cells_of("notifier", CELLS[box])
     recipients = [cell.value for cell in readable(cells)]
     NOTIFIERS[box](recipients=recipients, content="late", window=0)(context(1))
-    assert differences(readable(cells), sent(stage, box)) == {}
+    assert differences(readable(cells), sent(task_runner, box)) == {}
     for some in batched(refused(cells), NAMED):
-        begin = len(stage.all_logs)
-        with stage.listening():
+        begin = len(task_runner.all_logs)
+        with task_runner.record_logs():
             NOTIFIERS[box](recipients=[cell.value for cell in some], content="late", window=0)(context(1))
-        log = "\n".join(stage.all_logs[begin:])
+        log = "\n".join(task_runner.all_logs[begin:])
         [line] = [line for line in log.splitlines() if "left out as invalid" in line]
         assert differences(some, reasons_in(line, "recipient")) == {}
-    assert len(sent(stage, box)) == len(readable(cells))
+    assert len(sent(task_runner, box)) == len(readable(cells))
 
 
 @BOXES
 def test_command(
-    stage: Stage, box: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    task_runner: TaskRunner,
+    box: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     cells = cells_of("command", CELLS[box], text_only=True)
     command = CommandLine(monkeypatch, capsys, "cpaas", f"send-{box}")
@@ -228,22 +232,22 @@ def test_command(
         return command("--recipients-file", str(file), "--content", "Hi", *options)
 
     assert run(readable(cells)).status == 0
-    assert differences(readable(cells), sent(stage, box)) == {}
+    assert differences(readable(cells), sent(task_runner, box)) == {}
     for some in batched(refused(cells), NAMED):
         failed = run(some)
         assert failed.status == 1
         assert differences(some, reasons_in(failed.err, "recipient")) == {}
-    assert len(sent(stage, box)) == len(readable(cells))
+    assert len(sent(task_runner, box)) == len(readable(cells))
 
 
 def subject(box: str) -> dict[str, str]:
     return {"subject": "Hi"} if box == "email" else {}
 
 
-def send(stage: Stage, box: str, cells: Sequence[Cell]) -> Run:
+def send(task_runner: TaskRunner, box: str, cells: Sequence[Cell]) -> Run:
     with new_dag() as dag:
         SENDS[box](task_id="send", recipients=[cell.value for cell in cells], content="Hi", **subject(box))
-    return Run(stage, dag)
+    return Run(task_runner, dag)
 
 
 def stored(cells: Sequence[Cell], box: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The real operators and the idempotent client against a service that carries out what it likes and answers oddly."""
+"""The real operators and the idempotent client against a service that carries out requests and responds at random."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cpaas_provider.hooks.cpaas import CpaasHook
 from tests.airflow.harness.campaigns import digits, email, outcomes, rows, sms
 from tests.airflow.harness.kinds import AIRTIME, KINDS, Kind
-from tests.airflow.harness.stage import Stage, phone
+from tests.airflow.harness.task_runner import TaskRunner, phone
 from tests.airflow.harness.tries import Run, Try, new_dag
 from tests.unit.api.generated_answers import encoded, envelope, resource
 from tests.unit.api.outcome_oracle import ACCEPTED, NOT_SENT, REJECTED, UNKNOWN, judge
@@ -34,18 +34,18 @@ def own_store(own_database: None) -> None:
     """A database of each test's own."""
 
 
-def connect(stage: Stage, service: OddService, **extras: Any) -> None:
+def connect(task_runner: TaskRunner, service: OddService, **extras: Any) -> None:
     options = {"recipients_per_request": PER_REQUEST, "requests_per_second": 1_000, "max_concurrency": 2, **extras}
-    stage.connect("cpaas_default", host=service.url, **options)
+    task_runner.connect("cpaas_default", host=service.url, **options)
 
 
 def tries(run: Run) -> Iterator[Try]:
     """Yield what each try came to: until the task ends, and after two clears."""
     for _ in range(3):
-        ended = run.once()
+        ended = run.run_try()
         yield ended
         while ended.state == "up_for_retry":
-            ended = run.once()
+            ended = run.run_try()
             yield ended
         run.clear()
 
@@ -60,13 +60,13 @@ def check(service: OddService, ended: Try) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @RUN
 @given(seed=st.integers(0, 2**32))
-def test_campaign_sends_to_nobody_twice_and_names_whom_it_did_not_reach(
-    stage: Stage, tmp_path: Path, policy: str, seed: int
+def test_campaign_sends_to_no_recipient_twice_and_names_those_not_sent_to(
+    task_runner: TaskRunner, tmp_path: Path, policy: str, seed: int
 ) -> None:
     with serving(OddService(oddly(seed, most=6), random.Random(seed))) as service:
-        connect(stage, service)
+        connect(task_runner, service)
         file = tmp_path / f"{seed}.jsonl"
-        run = sms(stage, rows(12), on_unknown=policy, results_path=str(file), max_failure_ratio=1.0)
+        run = sms(task_runner, rows(12), on_unknown=policy, results_path=str(file), max_failure_ratio=1.0)
         for ended in tries(run):
             check(service, ended)
             said = outcomes(file)
@@ -84,10 +84,10 @@ def test_campaign_sends_to_nobody_twice_and_names_whom_it_did_not_reach(
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @RUN
 @given(seed=st.integers(0, 2**32))
-def test_single_send_is_made_once(stage: Stage, kind: Kind, policy: str, seed: int) -> None:
+def test_single_send_is_made_once(task_runner: TaskRunner, kind: Kind, policy: str, seed: int) -> None:
     with serving(OddService(oddly(seed, most=4), random.Random(seed))) as service:
-        connect(stage, service)
-        run = kind.run(stage, on_unknown=policy, unknown_timeout=0)
+        connect(task_runner, service)
+        run = kind.run(task_runner, on_unknown=policy, unknown_timeout=0)
         for ended in tries(run):
             check(service, ended)
             if ended.state == "success" and not ended.result.get("unknown_recipients"):
@@ -96,7 +96,7 @@ def test_single_send_is_made_once(stage: Stage, kind: Kind, policy: str, seed: i
 
 @RUN
 @given(seed=st.integers(0, 2**32))
-def test_idempotent_client_sends_each_message_once(stage: Stage, seed: int) -> None:
+def test_idempotent_client_sends_each_message_once(task_runner: TaskRunner, seed: int) -> None:
     recipients = [f"+{number}" for number in digits(4)]
 
     def own() -> None:
@@ -105,20 +105,20 @@ def test_idempotent_client_sends_each_message_once(stage: Stage, seed: int) -> N
                 client.send_sms(recipient, "Your parcel is here")
 
     with serving(OddService(oddly(seed, most=6), random.Random(seed))) as service:
-        connect(stage, service)
+        connect(task_runner, service)
         with new_dag() as dag:
             task(task_id="own")(own)()
-        for ended in tries(Run(stage, dag)):
+        for ended in tries(Run(task_runner, dag)):
             check(service, ended)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_email_campaign_whose_rejection_carries_an_id_is_unknown(stage: Stage, policy: str) -> None:
+def test_email_campaign_whose_rejection_carries_an_id_is_unknown(task_runner: TaskRunner, policy: str) -> None:
     body = {"id": "m-1", "message": "Some are invalid", "errors": [{"field": "recipients", "message": "is invalid"}]}
     people = [{"email": f"person{number}@example.com", "name": "Ada"} for number in range(20)]
     with serving(OddService(always(400, body))) as service:
-        connect(stage, service)
-        run = email(stage, people, on_unknown=policy)
+        connect(task_runner, service)
+        run = email(task_runner, people, on_unknown=policy)
         ended = list(tries(run))[-1]
     assert sorted(map(len, service.batches)) == [PER_REQUEST] * 4
     assert (ended.result or ended.report)["unknown_recipients"] == 20
@@ -165,10 +165,12 @@ def outcome_of(ended: Try) -> Purchase:
 
 
 @pytest.mark.parametrize("answer", PURCHASES.values(), ids=PURCHASES)
-def test_purchase_is_called_what_the_contract_calls_it(stage: Stage, answer: Callable[[Question], Any]) -> None:
+def test_purchase_is_called_what_the_contract_calls_it(
+    task_runner: TaskRunner, answer: Callable[[Question], Any]
+) -> None:
     with serving(OddService(always(200, answer))) as service:
-        connect(stage, service)
-        run = AIRTIME.run(stage, on_unknown="fail", unknown_timeout=0)
+        connect(task_runner, service)
+        run = AIRTIME.run(task_runner, on_unknown="fail", unknown_timeout=0)
         first = next(made := tries(run))
         list(made)
     allowed = purchase_outcomes(answer(service.exchanges[0].question))
@@ -194,10 +196,12 @@ ANSWERS: dict[str, tuple[int, Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize(("status", "body"), ANSWERS.values(), ids=ANSWERS)
-def test_request_that_may_have_been_carried_out_is_made_once(stage: Stage, kind: Kind, status: int, body: Any) -> None:
+def test_request_that_may_have_been_carried_out_is_made_once(
+    task_runner: TaskRunner, kind: Kind, status: int, body: Any
+) -> None:
     with serving(OddService(always(status, body))) as service:
-        connect(stage, service)
-        ended = list(tries(kind.run(stage, on_unknown="fail", unknown_timeout=0)))[-1]
+        connect(task_runner, service)
+        ended = list(tries(kind.run(task_runner, on_unknown="fail", unknown_timeout=0)))[-1]
     assert len(service.exchanges) == 1
     assert judge(service.exchanges[0].question, Answer(status, encoded(body))).verdicts == {UNKNOWN}
     assert (ended.state, ended.report["unknown_recipients"]) == ("failed", 1)

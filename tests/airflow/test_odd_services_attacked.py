@@ -1,4 +1,4 @@
-"""A campaign, the hook's client and the command line against a server that carries everything out.
+"""A campaign, the hook's client and the command line against a server that carries out every request.
 
 The server speaks HTTP by hand, and its answers leave in doubt what was carried out.
 """
@@ -22,7 +22,7 @@ from cpaas_provider.api.errors import CpaasUnknownOutcomeError
 from cpaas_provider.hooks.cpaas import CpaasHook
 from tests.airflow.harness.campaigns import digits, outcomes, rows, sms
 from tests.airflow.harness.command_line import CommandLine
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.task_runner import TaskRunner
 from tests.airflow.harness.tries import Run
 
 ITEM = {"field": "recipients", "message": "is not valid", "type": "invalid"}
@@ -93,7 +93,7 @@ def serving(service: RawService) -> Iterator[RawService]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def firsts(fields: dict[str, Any]) -> str:
+def first_recipient(fields: dict[str, Any]) -> str:
     return str(fields.get("recipients") or fields.get("recipient") or "2348031200000").split(",")[0]
 
 
@@ -116,19 +116,19 @@ DOUBTFUL: dict[str, Reply] = {
 }
 
 
-def ends(run: Run) -> Iterator[Any]:
+def run_to_ends(run: Run) -> Iterator[Any]:
     """Yield how each try ended: until the task ends, and after two clears."""
     for _ in range(3):
-        ended = run.once()
+        ended = run.run_try()
         yield ended
         while ended.state == "up_for_retry":
-            ended = run.once()
+            ended = run.run_try()
             yield ended
         run.clear()
 
 
 def check(service: RawService, run: Run) -> None:
-    for ended in ends(run):
+    for ended in run_to_ends(run):
         assert max(service.received.values()) == 1, service.received
         report = ended.result or ended.report or {}
         assert not report.get("sent")
@@ -136,19 +136,17 @@ def check(service: RawService, run: Run) -> None:
 
 
 @pytest.mark.parametrize("answer", DOUBTFUL.values(), ids=DOUBTFUL)
-def test_campaign_sends_nothing_again_that_may_have_been_carried_out(
-    stage: Stage, tmp_path: Path, answer: Reply
-) -> None:
+def test_campaign_resends_no_unknown_request(task_runner: TaskRunner, tmp_path: Path, answer: Reply) -> None:
     with serving(RawService(answer)) as service:
-        stage.connect("cpaas_default", host=service.url, **OPTIONS)
+        task_runner.connect("cpaas_default", host=service.url, **OPTIONS)
         file = tmp_path / "outcomes.jsonl"
-        check(service, sms(stage, rows(8), on_unknown="skip", unknown_timeout=0, results_path=str(file)))
+        check(service, sms(task_runner, rows(8), on_unknown="skip", unknown_timeout=0, results_path=str(file)))
         assert set(outcomes(file).values()) == {"unknown"}
     assert set(service.received) == set(digits(8))
 
 
 def test_clients_and_command_line_call_it_unknown(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = iter([*DOUBTFUL.values()] * 2)
     run = CommandLine(monkeypatch, capsys, "cpaas")
@@ -157,7 +155,7 @@ def test_clients_and_command_line_call_it_unknown(
         return next(answers)(fields)
 
     with serving(RawService(answer)) as service:
-        stage.connect("cpaas_default", host=service.url, **OPTIONS)
+        task_runner.connect("cpaas_default", host=service.url, **OPTIONS)
         for recipient in digits(len(DOUBTFUL)):
             with CpaasHook().get_conn() as client, pytest.raises(CpaasUnknownOutcomeError):
                 client.send_sms(f"+{recipient}", "Shop", "Your parcel is here")

@@ -1,4 +1,4 @@
-"""Nothing private is left behind: every operator, succeeding and failing, and then a search of all Airflow kept.
+"""Nothing private is left behind: every operator succeeds and fails, and then everything Airflow stored is searched.
 
 What is private reaches the tasks through a macro, as from a vault, so that it stands in no DAG, conf or XCom of the
 author's own: wherever it is found afterwards, it was put there by us.
@@ -39,7 +39,7 @@ from cpaas_provider.operators.otp import (
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.sensors.otp import OtpStatusSensor
 from cpaas_provider.triggers import wait
-from tests.airflow.harness.stage import ATTEMPTS, Stage, digits, fault, on_stage, phone
+from tests.airflow.harness.task_runner import ATTEMPTS, TaskRunner, digits, fault, open_task_runner, phone
 from tests.sandbox import Sandbox
 from tests.system.leaks import Leak, Scan, Secrets
 
@@ -79,15 +79,15 @@ def lost(name: str) -> str:
     raise LookupError(f"cannot make sense of {VAULT.get(name, name)}")
 
 
-def number(scene: str) -> str:
-    NUMBERS.append(digits(scene))
-    return phone(scene)
+def number(case: str) -> str:
+    NUMBERS.append(digits(case))
+    return phone(case)
 
 
 @pytest.fixture(scope="module")
-def played(airflow_db: Path, sandbox_process: Sandbox) -> Iterator[Stage]:
+def finished_run(airflow_db: Path, sandbox_process: Sandbox) -> Iterator[TaskRunner]:
     staging = {"allowed_recipients": "2348099999999"}
-    with pytest.MonkeyPatch.context() as patch, on_stage(sandbox_process, cpaas_staging=staging) as stage:
+    with pytest.MonkeyPatch.context() as patch, open_task_runner(sandbox_process, cpaas_staging=staging) as task_runner:
         patch.setattr(wait, "timezone", SimpleNamespace(utcnow=lambda: timezone.utcnow() + dt.timedelta(seconds=90)))
         row = {"id": "row_read", "columns": {"col_7f3a01": READ_CELL}}
         sandbox_process.control("POST", "seed", {"rows": [row, {**row, "id": "row_changed"}]})
@@ -96,7 +96,7 @@ def played(airflow_db: Path, sandbox_process: Sandbox) -> Iterator[Stage]:
         counted = itertools.count()
 
         def each(kind: type, *trouble: tuple, **given: object) -> None:
-            kind(task_id=stage.set(f"{kind.__name__}_{next(counted)}", *trouble), **given)
+            kind(task_id=task_runner.prepare(f"{kind.__name__}_{next(counted)}", *trouble), **given)
 
         sms = {
             "recipients": "{{ number('sms') }}, {{ number('sms too') }}",
@@ -122,7 +122,7 @@ def played(airflow_db: Path, sandbox_process: Sandbox) -> Iterator[Stage]:
         requested = "{{ ti.xcom_pull('requested')['id'] }}"
 
         macros = {"secret": secret, "lost": lost, "number": number}
-        with stage.dag("privacy", user_defined_macros=macros) as dag:
+        with task_runner.dag("privacy", user_defined_macros=macros) as dag:
             for kind, given in (
                 (SendSmsOperator, sms),
                 (SendEmailOperator, email),
@@ -168,13 +168,13 @@ def played(airflow_db: Path, sandbox_process: Sandbox) -> Iterator[Stage]:
                                          token="{{ secret('long_code') }}")  # fmt: skip
             wrong = VerifyOtpOperator(task_id="wrong", otp_id=requested, token="{{ secret('code') }}")
             told = VerifyOtpOperator(
-                task_id=stage.set("told", fault("verify_otp", "echo_rejection")),
+                task_id=task_runner.prepare("told", fault("verify_otp", "echo_rejection")),
                 otp_id=requested,
                 token="{{ secret('code') }}",
                 fail_if_not_verified=False,
             )
             right = VerifyOtpOperator(
-                task_id=stage.set("right", fault("verify_otp", "echo")),
+                task_id=task_runner.prepare("right", fault("verify_otp", "echo")),
                 otp_id=requested,
                 token="{{ secret('long_code') }}",
                 trigger_rule="all_done",
@@ -187,11 +187,12 @@ def played(airflow_db: Path, sandbox_process: Sandbox) -> Iterator[Stage]:
                 >> [wrong, told]
                 >> right
                 >> [
-                    GetOtpOperator(task_id=stage.set("get", told_code("get_otp")), otp_id=requested),
+                    GetOtpOperator(task_id=task_runner.prepare("get", told_code("get_otp")), otp_id=requested),
                     FindOtpsOperator(
-                        task_id=stage.set("find", told_code("find_otps")), recipient="{{ number('requested') }}"
+                        task_id=task_runner.prepare("find", told_code("find_otps")),
+                        recipient="{{ number('requested') }}",
                     ),
-                    OtpStatusSensor(task_id=stage.set("waited", passing), otp_id=requested, deferrable=True),
+                    OtpStatusSensor(task_id=task_runner.prepare("waited", passing), otp_id=requested, deferrable=True),
                     RevokeOtpOperator(task_id="revoke", otp_id=requested),
                 ]
             )
@@ -199,15 +200,15 @@ def played(airflow_db: Path, sandbox_process: Sandbox) -> Iterator[Stage]:
             GetContactTableOperator(task_id="table")
             GetContactRowOperator(task_id="row", row_id="row_read", return_fields=["Name"])
             DeleteContactRowOperator(task_id="delete", row_id="row_nobody_has")
-        yield stage.play(dag)
+        yield task_runner.run_dag(dag)
 
 
 @pytest.fixture(scope="module")
-def forbidden(played: Stage) -> Secrets:
+def forbidden(finished_run: TaskRunner) -> Secrets:
     """What must be found nowhere."""
-    codes = {item["code"] for item in played.sandbox.inbox("otp", limit=1000)["items"]}
+    codes = {item["code"] for item in finished_run.sandbox.inbox("otp", limit=1000)["items"]}
     return Secrets(
-        keys={played.sandbox.api_key, "sk_test_of_somebody_else"},
+        keys={finished_run.sandbox.api_key, "sk_test_of_somebody_else"},
         codes=codes | {CODE, LONG_CODE},
         numbers=set(NUMBERS),
         addresses={ADDRESS, REPLY, "refused.by.name@private.example.org"},
@@ -215,69 +216,71 @@ def forbidden(played: Stage) -> Secrets:
     )
 
 
-def told(leaks: list[Leak]) -> str:
+def format_leaks(leaks: list[Leak]) -> str:
     return "\n".join(sorted({f"{leak.kind} in {leak.place}: {leak.context}" for leak in leaks}))
 
 
-def test_the_scenes_were_played(played: Stage) -> None:
+def test_all_cases_ran(finished_run: TaskRunner) -> None:
     """Else there would be nothing to find, and all would be well."""
-    counters = played.sandbox.counters()
+    counters = finished_run.sandbox.counters()
     assert counters["sms"]["requests"] >= 5
     assert counters["email"]["requests"] >= 5
     assert counters["otp"]["requested"] >= 5
     assert counters["otp"]["verified"] == 1
-    assert played.outcome("waited") == ("success", 1)
-    assert [played.outcome("mapped", index)[0] for index in (0, 1)] == ["success", "failed"]
-    assert len(played.errors) > 50
-    deferred = [task for task, _ in played.said if "The task is deferred until" in played.log(task)]
+    assert finished_run.outcome("waited") == ("success", 1)
+    assert [finished_run.outcome("mapped", index)[0] for index in (0, 1)] == ["success", "failed"]
+    assert len(finished_run.errors) > 50
+    deferred = [task for task, _ in finished_run.task_logs if "The task is deferred until" in finished_run.log(task)]
     assert len(deferred) >= 8
-    assert [task for task in deferred if played.outcome(task) != ("success", 1)] == []
+    assert [task for task in deferred if finished_run.outcome(task) != ("success", 1)] == []
 
 
-def test_a_search_finds_what_is_there(forbidden: Secrets) -> None:
+def test_scan_finds_planted_secrets(forbidden: Secrets) -> None:
     found = Scan(forbidden).text("here", f"{BODY} +{NUMBERS[0]} {ADDRESS} code {CODE} {next(iter(forbidden.keys))}")
     assert {leak.kind for leak in found} == {"text", "number", "address", "code", "key"}
 
 
-def test_no_log_holds_anything_private(played: Stage, forbidden: Secrets) -> None:
+def test_no_log_holds_anything_private(finished_run: TaskRunner, forbidden: Secrets) -> None:
     scan = Scan(forbidden)
-    leaks = [leak for line in played.all_logs for leak in scan.text("log", line)]
+    leaks = [leak for line in finished_run.all_logs for leak in scan.text("log", line)]
     assert scan.searched > 100_000
-    assert told(leaks) == ""
+    assert format_leaks(leaks) == ""
 
 
-def test_no_log_holds_what_is_looked_up_or_read(played: Stage) -> None:
+def test_no_log_holds_looked_up_numbers_or_read_cells(finished_run: TaskRunner) -> None:
     scan = Scan(Secrets(numbers={digits("looked up")}, texts={READ_CELL}))
-    assert told([leak for line in played.all_logs for leak in scan.text("log", line)]) == ""
+    assert format_leaks([leak for line in finished_run.all_logs for leak in scan.text("log", line)]) == ""
 
 
-def test_no_error_holds_anything_private(played: Stage, forbidden: Secrets) -> None:
+def test_no_error_holds_anything_private(finished_run: TaskRunner, forbidden: Secrets) -> None:
     forbidden.numbers.add(digits("looked up"))
     scan = Scan(forbidden)
-    errors = [(key, error) for key, several in played.errors.items() for error in several]
-    assert told([leak for key, error in errors for leak in scan.text(key[0], f"{error} {error!r}")]) == ""
+    errors = [(key, error) for key, several in finished_run.errors.items() for error in several]
+    assert format_leaks([leak for key, error in errors for leak in scan.text(key[0], f"{error} {error!r}")]) == ""
     forbidden.numbers.discard(digits("looked up"))
 
 
-def test_airflow_s_database_holds_nothing_private(played: Stage, forbidden: Secrets, airflow_db: Path) -> None:
+def test_airflow_s_database_holds_nothing_private(
+    finished_run: TaskRunner, forbidden: Secrets, airflow_db: Path
+) -> None:
     """Rendered fields, XComs, what triggers and resumed tasks were given, notes, events: all of it."""
     scan = Scan(forbidden)
     leaks = list(scan.database(airflow_db, conf.get("core", "fernet_key")))
     assert scan.searched > 100_000
-    assert told([leak for leak in leaks if "dag_code" not in leak.place]) == ""
+    assert format_leaks([leak for leak in leaks if "dag_code" not in leak.place]) == ""
 
 
-def test_look_ups_and_row_reads_return_what_they_are_for_and_nothing_else_does(played: Stage) -> None:
+def test_only_lookups_and_row_reads_return_private_values(finished_run: TaskRunner) -> None:
     scan = Scan(Secrets(numbers={digits("looked up")}, texts={READ_CELL}))
-    assert played.xcom("row") == {"row_id": "row_read", "columns": {"Name": READ_CELL}}
-    holding = {value for value in played.result.all_xcoms() if list(scan.text("xcom", value))}
+    assert finished_run.xcom("row") == {"row_id": "row_read", "columns": {"Name": READ_CELL}}
+    holding = {value for value in finished_run.result.all_xcoms() if list(scan.text("xcom", value))}
     assert all("msisdn" in value or "row_read" in value for value in holding)
 
 
-def shown(played: Stage, name: str, field: str) -> object:
+def shown(finished_run: TaskRunner, name: str, field: str) -> object:
     """Return a field of the first of an operator's tasks, which is the plain one."""
-    tasks = [task for task, _ in played.said if re.fullmatch(rf"{name}_\d+", task)]
-    return played.rendered(min(tasks, key=lambda task: int(task.rpartition("_")[2])))[field]
+    tasks = [task for task, _ in finished_run.task_logs if re.fullmatch(rf"{name}_\d+", task)]
+    return finished_run.rendered(min(tasks, key=lambda task: int(task.rpartition("_")[2])))[field]
 
 
 @pytest.mark.parametrize(
@@ -299,5 +302,5 @@ def shown(played: Stage, name: str, field: str) -> object:
         ("UpsertContactRowOperator", "columns", r"\{'Name': '\*{3}', 'Phone': '\*{3}'\}"),
     ],
 )
-def test_the_rendered_tab_shows_enough_to_recognise(played: Stage, name: str, field: str, summary: str) -> None:
-    assert re.fullmatch(summary, str(shown(played, name, field)))
+def test_rendered_tab_identifies_the_send(finished_run: TaskRunner, name: str, field: str, summary: str) -> None:
+    assert re.fullmatch(summary, str(shown(finished_run, name, field)))

@@ -1,4 +1,4 @@
-"""The private parts of Airflow and uvicorn that the provider uses: each test says in a sentence what has changed."""
+"""The private parts of Airflow and uvicorn that the provider uses: each test names what has changed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TestMaskedRendering:
                 "fields would be stored as they are."
             )
 
-    def test_a_mapped_operator_says_what_it_is_mapped_over(self) -> None:
+    def test_mapped_operator_has_what_it_is_mapped_over(self) -> None:
         with DAG("mapped", schedule=None):
 
             @task
@@ -97,11 +97,11 @@ class TestMaskedRendering:
 class TestStateStoreMessages:
     """What ``operators/_runtime/state/supervisor.py`` uses."""
 
-    def test_the_supervisor_is_spoken_to_through_one_object(self) -> None:
+    def test_supervisor_is_reached_through_one_object(self) -> None:
         declared = "SUPERVISOR_COMMS" in {*vars(task_runner), *task_runner.__annotations__}
         assert declared, "airflow.sdk.execution_time.task_runner has no SUPERVISOR_COMMS any more."
 
-    def test_the_messages_have_their_fields(self) -> None:
+    def test_messages_have_their_fields(self) -> None:
         for name, fields in {
             "GetTaskStateStore": {"ti_id", "key"},
             "SetTaskStateStore": {"ti_id", "key", "value", "expires_at"},
@@ -129,7 +129,7 @@ class TestTaskTables:
         }
         assert unique - {"dag_run_id"} <= known, f"A task's state is known by more in this Airflow: {unique - known}."
 
-    def test_a_scope_takes_what_the_state_is_known_by(self) -> None:
+    def test_scope_takes_what_the_state_is_known_by(self) -> None:
         region = getattr(TaskStateStoreModel, "region_id", None)
         instance = Instance("dag", "run", "task", 3, region_id=None if region is None else UUID(int=0))
         assert (instance.scope.dag_id, instance.scope.map_index) == ("dag", 3), "Airflow's TaskScope has changed."
@@ -255,7 +255,7 @@ def exists(name: str) -> bool:
 
 
 class TestNames:
-    def test_every_name_that_is_imported_exists(self, missing: list[str]) -> None:
+    def test_imported_names_exist(self, missing: list[str]) -> None:
         assert missing == []
 
     def test_name_that_does_not_exist_is_found(self) -> None:

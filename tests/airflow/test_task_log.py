@@ -1,4 +1,4 @@
-"""What a task logs: what begins, how far each phase is, and what came of it; never a number, an address or a code."""
+"""What a task logs: its settings, the progress of each phase and its result; never a number, an address or a code."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from cpaas_provider.operators import (
     SendEmailOperator,
     SendSmsOperator,
 )
-from tests.airflow.harness.campaigns import digits, refuse, rows, small_packs, sms
-from tests.airflow.harness.kinds import FailsAfterwards
-from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.campaigns import digits, limit_batches, reject_recipients, rows, sms
+from tests.airflow.harness.kinds import FailsAfterSend
+from tests.airflow.harness.task_runner import TaskRunner, fault
 from tests.airflow.harness.tries import Run, Try, new_dag
 
 PHONE = "08031234567"
 DIGITS = "2348031234567"
 
 
-def once(operator: Any, stage: Stage, **given: Any) -> Try:
+def run_operator(operator: Any, task_runner: TaskRunner, **given: Any) -> Try:
     """Run a task of one operator once."""
     with new_dag() as dag:
         operator(task_id="one", **given)
-    return Run(stage, dag).once()
+    return Run(task_runner, dag).run_try()
 
 
 def logged(log: str, words: str) -> str:
@@ -40,10 +40,10 @@ def logged(log: str, words: str) -> str:
     return found[0]
 
 
-class TestACampaign:
-    def test_begins_with_what_how_and_within_which_bounds(self, stage: Stage) -> None:
-        stage.connect("cpaas_default", recipients_per_request=100, requests_per_second=50, max_concurrency=2)
-        done = sms(stage, rows(3), max_charge=1_000_000, max_recipients=5000, price_per_page=4.5).once()
+class TestCampaign:
+    def test_log_begins_with_operator_settings_and_limits(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", recipients_per_request=100, requests_per_second=50, max_concurrency=2)
+        done = sms(task_runner, rows(3), max_charge=1_000_000, max_recipients=5000, price_per_page=4.5).run_try()
         line = logged(done.log, "SmsCampaignOperator begins")
         for words in (
             "connection 'cpaas_default'", "at most 100 recipients per request", "50 requests per second", "2 at a time",
@@ -51,18 +51,18 @@ class TestACampaign:
         ):  # fmt: skip
             assert words in line
 
-    def test_says_what_the_rows_came_to_before_it_sends(self, stage: Stage) -> None:
+    def test_log_has_the_counts_of_rows_before_the_send(self, task_runner: TaskRunner) -> None:
         given = [*rows(4), *rows(1), {"phone": "x"}]
         banned = [{"phone": f"+{digits(4)[3]}"}]
-        done = sms(stage, given, suppression_list=banned, max_failure_ratio=1).once()
+        done = sms(task_runner, given, suppression_list=banned, max_failure_ratio=1).run_try()
         line = logged(done.log, "Planned:")
         assert "6 rows read, 3 recipients to send to" in line
         assert "1 invalid row, 1 duplicate, 0 not allowed, 1 suppressed" in line
 
-    def test_ends_with_every_count(self, stage: Stage) -> None:
+    def test_log_ends_with_all_counts(self, task_runner: TaskRunner) -> None:
         given = [*rows(4), *rows(1), {"phone": "x"}]
-        refuse(stage, [digits(4)[2]])
-        done = sms(stage, given, suppression_list=[f"+{digits(4)[3]}"], max_failure_ratio=1).once()
+        reject_recipients(task_runner, [digits(4)[2]])
+        done = sms(task_runner, given, suppression_list=[f"+{digits(4)[3]}"], max_failure_ratio=1).run_try()
         line = logged(done.log, "Campaign cpaas-")
         assert "3 recipients: 2 sent, 1 rejected, 0 unknown, 0 not sent." in line
         for words in (
@@ -72,21 +72,21 @@ class TestACampaign:
             assert words in line
         assert not [number for number in digits(4) if number in done.log]
 
-    def test_that_fails_ends_with_every_count_too(self, stage: Stage) -> None:
-        done = sms(stage, [*rows(2), {"phone": "x"}]).once()
+    def test_log_of_a_failed_campaign_has_all_counts(self, task_runner: TaskRunner) -> None:
+        done = sms(task_runner, [*rows(2), {"phone": "x"}]).run_try()
         assert done.state == "failed"
         assert "2 recipients: 2 sent, 0 rejected, 0 unknown, 0 not sent. Left out: 1 invalid row" in done.log
 
-    def test_that_was_a_dry_run_logs_its_figures(self, stage: Stage) -> None:
+    def test_log_of_a_dry_run_has_its_figures(self, task_runner: TaskRunner) -> None:
         given = [*rows(3), {"phone": "08031200010", "name": "ọ" * 70}]
-        done = sms(stage, given, dry_run=True, price_per_page=250.5).once()
+        done = sms(task_runner, given, dry_run=True, price_per_page=250.5).run_try()
         line = logged(done.log, "Dry run")
         for words in ("4 recipients", "3 with 1 page", "1 with 2 pages", "GSM-7", "UCS-2", "estimated charge 1,252.5"):
             assert words in line
 
-    def test_look_ups_say_that_they_are_look_ups(self, stage: Stage) -> None:
-        small_packs(stage, 10, requests_per_second=15)
-        done = sms(stage, rows(10), skip_dnd=True, progress_interval=0.05).once()
+    def test_lookups_are_logged_as_lookups(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner, 10, requests_per_second=15)
+        done = sms(task_runner, rows(10), skip_dnd=True, progress_interval=0.05).run_try()
         assert done.state == "success"
         before = done.log[: done.log.index("10 of 10 recipients done")]
         assert re.search(r"Lookups: [1-9] of 10 numbers", before)
@@ -94,50 +94,52 @@ class TestACampaign:
         assert "Lookups: 10 of 10 numbers" in done.log
 
 
-class TestWhatAnEarlierTrySent:
-    def test_a_cleared_campaign_says_so_and_how_to_send_again(self, stage: Stage) -> None:
-        run = sms(stage, rows(3))
-        assert "An earlier try" not in run.once().log
-        again = run.clear().once()
+class TestEarlierTry:
+    def test_log_of_a_cleared_campaign_names_resend_on_clear(self, task_runner: TaskRunner) -> None:
+        run = sms(task_runner, rows(3))
+        assert "An earlier try" not in run.run_try().log
+        again = run.clear().run_try()
         line = logged(again.log, "An earlier try sent everything. Nothing is sent again")
         assert "resend_on_clear=True" in line
 
-    def test_one_with_a_key_names_the_key(self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_log_of_a_cleared_keyed_campaign_names_the_key(
+        self, task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
-        run = sms(stage, rows(3), idempotency_key="summer")
-        run.once()
-        line = logged(run.clear().once().log, "An earlier try sent everything. Nothing is sent again")
+        run = sms(task_runner, rows(3), idempotency_key="summer")
+        run.run_try()
+        line = logged(run.clear().run_try().log, "An earlier try sent everything. Nothing is sent again")
         assert "another idempotency_key" in line
         assert "resend_on_clear" not in line
 
-    def test_a_cleared_send_says_so(self, stage: Stage) -> None:
+    def test_log_of_a_cleared_send_names_resend_on_clear(self, task_runner: TaskRunner) -> None:
         with new_dag() as dag:
             SendSmsOperator(task_id="one", recipients=[PHONE], content="Hello")
-        run = Run(stage, dag)
-        assert "An earlier try" not in run.once().log
+        run = Run(task_runner, dag)
+        assert "An earlier try" not in run.run_try().log
         assert "resend_on_clear=True" in logged(
-            run.clear().once().log, "An earlier try made this request. Nothing is sent again"
+            run.clear().run_try().log, "An earlier try made this request. Nothing is sent again"
         )
 
-    def test_a_retry_that_only_reports_says_so(self, stage: Stage) -> None:
-        run = sms(stage, rows(3), post_execute=FailsAfterwards(1))
-        *_, second = run.to_the_end()
+    def test_log_of_a_retry_without_requests_names_the_earlier_try(self, task_runner: TaskRunner) -> None:
+        run = sms(task_runner, rows(3), post_execute=FailsAfterSend(1))
+        *_, second = run.run_to_end()
         assert "An earlier try sent everything" in second.log
 
-    def test_the_outcome_file_is_named_only_where_there_is_one(self, stage: Stage, tmp_path: Path) -> None:
+    def test_log_names_the_results_file_only_if_there_is_one(self, task_runner: TaskRunner, tmp_path: Path) -> None:
         given = [*rows(2), {"phone": "x"}]
-        without = sms(stage, given).once()
+        without = sms(task_runner, given).run_try()
         assert "The results file has" not in without.error
         assert "results_path" in without.error
         assert (
             "The results file has each of them"
-            in sms(stage, given, results_path=str(tmp_path / "o.jsonl")).once().error
+            in sms(task_runner, given, results_path=str(tmp_path / "o.jsonl")).run_try().error
         )
 
 
-class TestASingleRequest:
-    def test_of_sms(self, stage: Stage) -> None:
-        done = once(SendSmsOperator, stage, recipients=[PHONE], content="Hello")
+class TestSingleRequest:
+    def test_log_of_sms_has_its_figures(self, task_runner: TaskRunner) -> None:
+        done = run_operator(SendSmsOperator, task_runner, recipients=[PHONE], content="Hello")
         assert "SendSmsOperator begins on connection 'cpaas_default'" in done.log
         line = logged(done.log, "SendSmsOperator is done")
         for words in (
@@ -151,39 +153,39 @@ class TestASingleRequest:
         assert DIGITS not in done.log
         assert "Hello" not in done.log
 
-    def test_of_an_email(self, stage: Stage) -> None:
-        done = once(SendEmailOperator, stage, recipients=["ada@example.org"], content="Hello")
+    def test_log_of_email_has_its_id_and_no_address(self, task_runner: TaskRunner) -> None:
+        done = run_operator(SendEmailOperator, task_runner, recipients=["ada@example.org"], content="Hello")
         assert f"id {done.result['id']}" in logged(done.log, "SendEmailOperator is done")
         assert "ada@example.org" not in done.log
 
-    def test_of_a_passcode(self, stage: Stage) -> None:
-        done = once(RequestOtpOperator, stage, recipient=PHONE, length=6, expires_in=20, token="135790")
+    def test_log_of_a_passcode_has_its_settings_and_id(self, task_runner: TaskRunner) -> None:
+        done = run_operator(RequestOtpOperator, task_runner, recipient=PHONE, length=6, expires_in=20, token="135790")
         assert "length 6, expires_in 20" in logged(done.log, "RequestOtpOperator begins")
         line = logged(done.log, "RequestOtpOperator is done")
         assert (f"id {done.result['id']}" in line, "status_desc SENT" in line) == (True, True)
         assert DIGITS not in done.log
         assert "135790" not in done.log
-        read = once(GetOtpOperator, stage, otp_id=done.result["id"])
+        read = run_operator(GetOtpOperator, task_runner, otp_id=done.result["id"])
         assert "outcome pending" in logged(read.log, "GetOtpOperator is done")
-        found = once(FindOtpsOperator, stage, recipient=PHONE)
+        found = run_operator(FindOtpsOperator, task_runner, recipient=PHONE)
         assert "1 record" in logged(found.log, "FindOtpsOperator is done")
 
-    def test_of_a_purchase(self, stage: Stage) -> None:
-        done = once(BuyAirtimeOperator, stage, network="MTN", amount=1500, recipient=PHONE)
+    def test_log_of_a_purchase_has_amount_and_status(self, task_runner: TaskRunner) -> None:
+        done = run_operator(BuyAirtimeOperator, task_runner, network="MTN", amount=1500, recipient=PHONE)
         assert "network MTN, amount 1,500" in logged(done.log, "BuyAirtimeOperator begins")
         line = logged(done.log, "BuyAirtimeOperator is done")
         assert f"id {done.result['id']}, status pending" in line
         assert "charge 1,500, balance 99,998,500" in line
         assert DIGITS not in done.log
 
-    def test_of_a_look_up(self, stage: Stage) -> None:
-        done = once(PhoneLookupOperator, stage, phone=PHONE)
+    def test_log_of_a_lookup_has_no_number(self, task_runner: TaskRunner) -> None:
+        done = run_operator(PhoneLookupOperator, task_runner, phone=PHONE)
         line = logged(done.log, "PhoneLookupOperator is done")
         assert f"operator {done.result['operator']}" in line
         assert DIGITS not in done.log
 
-    def test_that_fails_has_begun_and_is_not_done(self, stage: Stage) -> None:
-        stage.sandbox.control(*fault("send_sms", "unauthorized"))
-        failed = once(SendSmsOperator, stage, recipients=[PHONE], content="Hello")
+    def test_log_of_a_failed_send_has_no_done_line(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "unauthorized"))
+        failed = run_operator(SendSmsOperator, task_runner, recipients=[PHONE], content="Hello")
         assert "SendSmsOperator begins" in failed.log
         assert "is done" not in failed.log

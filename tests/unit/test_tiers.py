@@ -189,7 +189,7 @@ class TestTasks:
         assert path.startswith("tests/airflow/")
         calls = calls_of(path)
         assert kind in calls, f"{path} makes no {kind}"
-        assert calls & {"Run", "play"}, f"{path} runs no task instance"
+        assert calls & {"Run", "run_dag"}, f"{path} runs no task instance"
         assert "sandbox_process" in fixtures(path, named_in(path)[name][-1])
 
 

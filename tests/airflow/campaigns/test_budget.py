@@ -1,4 +1,4 @@
-"""What a campaign may cost: bounds are kept over all tries, told when they are reached, and raised by a clear."""
+"""Limits of what a campaign may cost: they hold across tries, and a clear with a raised limit continues."""
 
 from __future__ import annotations
 
@@ -7,207 +7,211 @@ from typing import Any
 
 import pytest
 
-from tests.airflow.harness.campaigns import PRICE, counts, digits, reached, requests, rows, small_packs, sms
-from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.campaigns import PRICE, count_messages, counts, digits, limit_batches, requests, rows, sms
+from tests.airflow.harness.task_runner import TaskRunner, fault
 
 
 class TestMaxCharge:
-    def test_it_stops_where_one_more_would_go_beyond_and_says_what_to_do(self, stage: Stage) -> None:
-        small_packs(stage)
-        failed = sms(stage, rows(10), max_charge=5 * PRICE + 1).once()
+    def test_campaign_stops_before_max_charge_and_names_the_remedy(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        failed = sms(task_runner, rows(10), max_charge=5 * PRICE + 1).run_try()
         assert (failed.state, counts(failed.report)) == ("failed", {"sent": 5, "not_sent": 5})
-        assert (failed.report["charge"], requests(stage)) == (5 * PRICE, 5)
+        assert (failed.report["charge"], requests(task_runner)) == (5 * PRICE, 5)
         assert "max_charge (21) is reached: 20 was charged" in failed.error
         assert "clear the task to send the rest" in failed.error
 
-    def test_with_a_raised_limit_a_clear_sends_only_the_rest(self, stage: Stage) -> None:
-        small_packs(stage)
-        run = sms(stage, rows(10), max_charge=5 * PRICE)
-        run.once()
-        done = run.change(max_charge=10 * PRICE).clear().once()
-        assert (done.state, reached(stage)) == ("success", Counter(digits(10)))
+    def test_clear_with_a_raised_max_charge_sends_to_remaining_recipients(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        run = sms(task_runner, rows(10), max_charge=5 * PRICE)
+        run.run_try()
+        done = run.change(max_charge=10 * PRICE).clear().run_try()
+        assert (done.state, count_messages(task_runner)) == ("success", Counter(digits(10)))
         assert done.result["charge"] == 10 * PRICE
 
-    def test_what_earlier_tries_spent_counts(self, stage: Stage) -> None:
-        small_packs(stage)
-        run = sms(stage, rows(10), max_charge=5 * PRICE)
-        run.once()
-        again = run.clear().once()
-        assert (again.state, requests(stage), counts(again.report)) == ("failed", 5, {"sent": 5, "not_sent": 5})
+    def test_charge_of_earlier_tries_counts(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        run = sms(task_runner, rows(10), max_charge=5 * PRICE)
+        run.run_try()
+        again = run.clear().run_try()
+        assert (again.state, requests(task_runner), counts(again.report)) == ("failed", 5, {"sent": 5, "not_sent": 5})
 
-    def test_each_send_to_all_again_counts_what_earlier_ones_spent(self, stage: Stage) -> None:
-        small_packs(stage)
-        run = sms(stage, rows(4), max_charge=10 * PRICE, resend_on_clear=True)
-        assert run.once().state == "success"
-        assert run.clear().once().state == "success"
-        failed = run.clear().once()
+    def test_charge_before_a_resend_on_clear_counts(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        run = sms(task_runner, rows(4), max_charge=10 * PRICE, resend_on_clear=True)
+        assert run.run_try().state == "success"
+        assert run.clear().run_try().state == "success"
+        failed = run.clear().run_try()
         assert (failed.state, failed.report["sent"]) == ("failed", 2)
-        assert stage.sandbox.counters()["charged"] == 10 * PRICE
+        assert task_runner.sandbox.counters()["charged"] == 10 * PRICE
         assert "max_charge (40) is reached: 40 was charged" in failed.error
 
-    def test_the_first_request_goes_alone_and_the_rest_stays_within_the_bound(self, stage: Stage) -> None:
-        stage.connect("cpaas_default", recipients_per_request=2, max_concurrency=16)
-        stage.sandbox.control(*fault("send_sms", "latency", ms=30))
-        failed = sms(stage, rows(60), max_charge=21 * PRICE).once()
+    def test_first_request_goes_alone_and_others_stay_within_max_charge(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", recipients_per_request=2, max_concurrency=16)
+        task_runner.sandbox.control(*fault("send_sms", "latency", ms=30))
+        failed = sms(task_runner, rows(60), max_charge=21 * PRICE).run_try()
         assert (failed.state, failed.report["sent"]) == ("failed", 21)
-        assert stage.sandbox.counters()["charged"] == 21 * PRICE
+        assert task_runner.sandbox.counters()["charged"] == 21 * PRICE
 
-    def test_the_probe_alone_may_overshoot_and_is_one_recipient(self, stage: Stage) -> None:
-        stage.connect("cpaas_default", recipients_per_request=4)
-        failed = sms(stage, rows(20), max_charge=PRICE).once()
-        assert (requests(stage), counts(failed.report)) == (1, {"sent": 1, "not_sent": 19})
+    def test_only_the_first_request_may_exceed_max_charge_and_has_one_recipient(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", recipients_per_request=4)
+        failed = sms(task_runner, rows(20), max_charge=PRICE).run_try()
+        assert (requests(task_runner), counts(failed.report)) == (1, {"sent": 1, "not_sent": 19})
 
-    def test_with_a_price_that_is_given_the_probe_does_not_overshoot_either(self, stage: Stage) -> None:
-        failed = sms(stage, rows(20), max_charge=3 * PRICE, price_per_page=PRICE).once()
-        assert (failed.report["sent"], stage.sandbox.counters()["charged"]) == (3, 3 * PRICE)
+    def test_first_request_stays_within_max_charge_if_the_price_is_given(self, task_runner: TaskRunner) -> None:
+        failed = sms(task_runner, rows(20), max_charge=3 * PRICE, price_per_page=PRICE).run_try()
+        assert (failed.report["sent"], task_runner.sandbox.counters()["charged"]) == (3, 3 * PRICE)
 
-    def test_pages_are_what_is_paid_for(self, stage: Stage) -> None:
-        small_packs(stage)
+    def test_pages_are_what_is_paid_for(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
         long = [{**one, "name": "x" * 150} for one in rows(3, 10)]
-        failed = sms(stage, [*rows(2), *long], max_charge=5 * PRICE, price_per_page=PRICE).once()
+        failed = sms(task_runner, [*rows(2), *long], max_charge=5 * PRICE, price_per_page=PRICE).run_try()
         assert (failed.state, counts(failed.report)) == ("failed", {"sent": 3, "not_sent": 2})
-        assert stage.sandbox.counters()["charged"] == 4 * PRICE
+        assert task_runner.sandbox.counters()["charged"] == 4 * PRICE
 
-    def test_enough_for_all_is_enough(self, stage: Stage) -> None:
-        assert sms(stage, rows(6), max_charge=6 * PRICE).once().state == "success"
+    def test_enough_for_all_is_enough(self, task_runner: TaskRunner) -> None:
+        assert sms(task_runner, rows(6), max_charge=6 * PRICE).run_try().state == "success"
 
-    def test_requests_nobody_knows_of_are_taken_for_charged(self, stage: Stage) -> None:
-        small_packs(stage)
-        stage.sandbox.control(*fault("send_sms", "cut_after", after=1, times=2))
-        failed = sms(stage, rows(10), max_charge=5 * PRICE, on_unknown="skip").once()
+    def test_unknown_requests_count_as_charged(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", after=1, times=2))
+        failed = sms(task_runner, rows(10), max_charge=5 * PRICE, on_unknown="skip").run_try()
         assert counts(failed.report) == {"sent": 3, "unknown_recipients": 2, "not_sent": 5}
         assert "for requests of unknown outcome" in failed.error
 
-    def test_and_they_still_are_in_the_tries_that_follow(self, stage: Stage) -> None:
-        small_packs(stage)
-        stage.sandbox.control(*fault("send_sms", "cut_after", after=1, times=2))
-        run = sms(stage, rows(10), max_charge=5 * PRICE, on_unknown="skip", price_per_page=PRICE)
-        run.once()
-        again = run.clear().once()
-        assert (again.state, requests(stage)) == ("failed", 5)
+    def test_unknown_requests_count_as_charged_in_later_tries(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", after=1, times=2))
+        run = sms(task_runner, rows(10), max_charge=5 * PRICE, on_unknown="skip", price_per_page=PRICE)
+        run.run_try()
+        again = run.clear().run_try()
+        assert (again.state, requests(task_runner)) == ("failed", 5)
 
 
 class TestMinBalance:
-    def test_it_stops_before_the_balance_falls_below(self, stage: Stage) -> None:
-        small_packs(stage)
-        stage.sandbox.control("PUT", "balance", {"balance": 40.0})
-        run = sms(stage, rows(10), min_balance=20.0)
-        failed = run.once()
+    def test_campaign_stops_before_the_balance_falls_below_min_balance(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        task_runner.sandbox.control("PUT", "balance", {"balance": 40.0})
+        run = sms(task_runner, rows(10), min_balance=20.0)
+        failed = run.run_try()
         assert (failed.state, counts(failed.report)) == ("failed", {"sent": 5, "not_sent": 5})
-        assert (failed.report["balance"], stage.sandbox.counters()["balance"]) == (20.0, 20.0)
+        assert (failed.report["balance"], task_runner.sandbox.counters()["balance"]) == (20.0, 20.0)
         assert "Top up the account" in failed.error
-        stage.sandbox.control("PUT", "balance", {"balance": 500.0})
-        assert (run.clear().once().state, reached(stage)) == ("success", Counter(digits(10)))
+        task_runner.sandbox.control("PUT", "balance", {"balance": 500.0})
+        assert (run.clear().run_try().state, count_messages(task_runner)) == ("success", Counter(digits(10)))
 
-    def test_with_a_price_that_is_given_the_first_request_is_one_recipient(self, stage: Stage) -> None:
-        stage.sandbox.control("PUT", "balance", {"balance": 100.0})
-        failed = sms(stage, rows(60), min_balance=60.0, price_per_page=PRICE).once()
+    def test_campaign_with_a_price_stops_exactly_at_min_balance(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control("PUT", "balance", {"balance": 100.0})
+        failed = sms(task_runner, rows(60), min_balance=60.0, price_per_page=PRICE).run_try()
         assert (failed.state, counts(failed.report)) == ("failed", {"sent": 10, "not_sent": 50})
-        assert stage.sandbox.counters()["balance"] == 60.0
+        assert task_runner.sandbox.counters()["balance"] == 60.0
 
-    def test_balance_below_it_already_costs_one_message_at_most(self, stage: Stage) -> None:
-        stage.sandbox.control("PUT", "balance", {"balance": 100.0})
-        failed = sms(stage, rows(20), min_balance=5000.0, price_per_page=PRICE).once()
-        assert (failed.state, requests(stage), failed.report["sent"]) == ("failed", 1, 1)
+    def test_balance_below_it_already_costs_one_message_at_most(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control("PUT", "balance", {"balance": 100.0})
+        failed = sms(task_runner, rows(20), min_balance=5000.0, price_per_page=PRICE).run_try()
+        assert (failed.state, requests(task_runner), failed.report["sent"]) == ("failed", 1, 1)
 
-    def test_pending_requests_reserve_their_price(self, stage: Stage) -> None:
-        stage.connect("cpaas_default", recipients_per_request=2, max_concurrency=16)
-        stage.sandbox.control(*fault("send_sms", "latency", ms=30))
-        stage.sandbox.control("PUT", "balance", {"balance": 200.0})
-        failed = sms(stage, rows(60), min_balance=100.0).once()
-        assert (failed.state, failed.report["sent"], stage.sandbox.counters()["balance"]) == ("failed", 25, 100.0)
+    def test_pending_requests_reserve_their_price(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", recipients_per_request=2, max_concurrency=16)
+        task_runner.sandbox.control(*fault("send_sms", "latency", ms=30))
+        task_runner.sandbox.control("PUT", "balance", {"balance": 200.0})
+        failed = sms(task_runner, rows(60), min_balance=100.0).run_try()
+        assert (failed.state, failed.report["sent"], task_runner.sandbox.counters()["balance"]) == ("failed", 25, 100.0)
 
 
 class TestChargeThatIsNoEvidence:
     """The service charges ``PRICE`` for each page, and names another charge, or something else."""
 
     @pytest.mark.parametrize("charge", [-4.0, 0, True, "4.0"])
-    def test_balance_is_believed_instead(self, stage: Stage, charge: Any) -> None:
-        stage.sandbox.control(*fault("send_sms", "wrong_charge", charge=charge))
-        failed = sms(stage, rows(60), max_charge=10 * PRICE).once()
+    def test_balance_is_believed_instead(self, task_runner: TaskRunner, charge: Any) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "wrong_charge", charge=charge))
+        failed = sms(task_runner, rows(60), max_charge=10 * PRICE).run_try()
         assert (failed.state, failed.report["sent"]) == ("failed", 10)
-        assert stage.sandbox.counters()["charged"] == 10 * PRICE
+        assert task_runner.sandbox.counters()["charged"] == 10 * PRICE
 
     @pytest.mark.parametrize("charge", [-4.0, 0, True, 0.5])
-    def test_author_price_is_believed_instead(self, stage: Stage, charge: Any) -> None:
-        stage.sandbox.control(*fault("send_sms", "wrong_charge", charge=charge))
-        failed = sms(stage, rows(60), max_charge=10 * PRICE, price_per_page=PRICE).once()
-        assert (failed.state, stage.sandbox.counters()["charged"]) == ("failed", 10 * PRICE)
+    def test_author_price_is_believed_instead(self, task_runner: TaskRunner, charge: Any) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "wrong_charge", charge=charge))
+        failed = sms(task_runner, rows(60), max_charge=10 * PRICE, price_per_page=PRICE).run_try()
+        assert (failed.state, task_runner.sandbox.counters()["charged"]) == ("failed", 10 * PRICE)
 
-    def test_balance_is_believed_over_a_lower_charge(self, stage: Stage) -> None:
-        stage.sandbox.control(*fault("send_sms", "wrong_charge", charge=0.25))
-        failed = sms(stage, rows(60), max_charge=10 * PRICE).once()
-        assert (failed.state, stage.sandbox.counters()["charged"]) == ("failed", 10 * PRICE)
+    def test_balance_is_believed_over_a_lower_charge(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "wrong_charge", charge=0.25))
+        failed = sms(task_runner, rows(60), max_charge=10 * PRICE).run_try()
+        assert (failed.state, task_runner.sandbox.counters()["charged"]) == ("failed", 10 * PRICE)
         assert "The balance fell by" in failed.error
 
     @pytest.mark.parametrize("price", [None, PRICE / 2])
     @pytest.mark.parametrize("charge", [-4.0, True])
-    def test_balance_is_believed_of_earlier_tries_too(self, stage: Stage, charge: Any, price: float | None) -> None:
-        stage.connect("cpaas_default", recipients_per_request=2)
-        stage.sandbox.control(*fault("send_sms", "wrong_charge", charge=charge))
-        run = sms(stage, rows(60), max_charge=10 * PRICE, price_per_page=price)
-        assert run.once().state == "failed"
-        spent = stage.sandbox.counters()["charged"]
-        assert [run.clear().once().state for _ in range(3)] == ["failed"] * 3
-        assert stage.sandbox.counters()["charged"] == spent
+    def test_balance_is_believed_of_earlier_tries_too(
+        self, task_runner: TaskRunner, charge: Any, price: float | None
+    ) -> None:
+        task_runner.connect("cpaas_default", recipients_per_request=2)
+        task_runner.sandbox.control(*fault("send_sms", "wrong_charge", charge=charge))
+        run = sms(task_runner, rows(60), max_charge=10 * PRICE, price_per_page=price)
+        assert run.run_try().state == "failed"
+        spent = task_runner.sandbox.counters()["charged"]
+        assert [run.clear().run_try().state for _ in range(3)] == ["failed"] * 3
+        assert task_runner.sandbox.counters()["charged"] == spent
 
-    def test_report_names_no_such_charge(self, stage: Stage) -> None:
-        stage.sandbox.control(*fault("send_sms", "wrong_charge", charge=True))
-        assert sms(stage, rows(3)).once().result["charge"] is None
+    def test_report_names_no_such_charge(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "wrong_charge", charge=True))
+        assert sms(task_runner, rows(3)).run_try().result["charge"] is None
 
 
 class TestPriceUnknown:
     """After one answer the campaign goes on in whole requests, whatever that answer says of money."""
 
     @pytest.mark.parametrize("bound", [{"max_charge": 1000.0}, {"min_balance": 1.0}])
-    def test_price_of_nought_is_a_price(self, stage: Stage, bound: dict[str, float]) -> None:
-        stage.connect("cpaas_default", recipients_per_request=50)
-        stage.sandbox.control("PUT", "prices", {"sms": 0})
-        done = sms(stage, rows(200), **bound).once()
+    def test_price_of_nought_is_a_price(self, task_runner: TaskRunner, bound: dict[str, float]) -> None:
+        task_runner.connect("cpaas_default", recipients_per_request=50)
+        task_runner.sandbox.control("PUT", "prices", {"sms": 0})
+        done = sms(task_runner, rows(200), **bound).run_try()
         assert (done.state, counts(done.result)) == ("success", {"sent": 200})
-        assert requests(stage) <= 6
+        assert requests(task_runner) <= 6
 
     @pytest.mark.parametrize("bound", [{"max_charge": 1000.0}, {"min_balance": 1.0}])
-    def test_answers_without_charge_go_on_by_the_balance(self, stage: Stage, bound: dict[str, float]) -> None:
-        stage.connect("cpaas_default", recipients_per_request=50)
-        stage.sandbox.control(*fault("send_sms", "no_charge"))
-        done = sms(stage, rows(200), **bound).once()
+    def test_answers_without_charge_go_on_by_the_balance(
+        self, task_runner: TaskRunner, bound: dict[str, float]
+    ) -> None:
+        task_runner.connect("cpaas_default", recipients_per_request=50)
+        task_runner.sandbox.control(*fault("send_sms", "no_charge"))
+        done = sms(task_runner, rows(200), **bound).run_try()
         assert (done.state, counts(done.result)) == ("success", {"sent": 200})
-        assert requests(stage) <= 6
+        assert requests(task_runner) <= 6
         assert done.log.count("Responses name no charge") == 1
 
-    def test_bound_holds_without_charge(self, stage: Stage) -> None:
-        stage.connect("cpaas_default", recipients_per_request=10)
-        stage.sandbox.control(*fault("send_sms", "no_charge"))
-        failed = sms(stage, rows(100), max_charge=40 * PRICE).once()
+    def test_bound_holds_without_charge(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", recipients_per_request=10)
+        task_runner.sandbox.control(*fault("send_sms", "no_charge"))
+        failed = sms(task_runner, rows(100), max_charge=40 * PRICE).run_try()
         assert (failed.state, failed.report["sent"]) == ("failed", 40)
-        assert stage.sandbox.counters()["charged"] == 40 * PRICE
+        assert task_runner.sandbox.counters()["charged"] == 40 * PRICE
 
-    def test_the_author_may_refuse_it(self, stage: Stage) -> None:
-        stage.sandbox.control(*fault("send_sms", "no_charge"))
-        failed = sms(stage, rows(10), max_charge=1000, on_missing_charge="fail").once()
+    def test_missing_charge_ends_the_campaign_with_on_missing_charge_fail(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "no_charge"))
+        failed = sms(task_runner, rows(10), max_charge=1000, on_missing_charge="fail").run_try()
         assert (failed.state, counts(failed.report)) == ("failed", {"sent": 1, "not_sent": 9})
         assert "on_missing_charge" in failed.error
 
-    def test_without_charge_and_balance_it_ends(self, stage: Stage) -> None:
-        stage.sandbox.control(*fault("send_sms", "no_charge", balance="drop"))
-        failed = sms(stage, rows(10), max_charge=1000).once()
+    def test_campaign_ends_if_responses_have_neither_charge_nor_balance(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "no_charge", balance="drop"))
+        failed = sms(task_runner, rows(10), max_charge=1000).run_try()
         assert (failed.state, counts(failed.report)) == ("failed", {"sent": 1, "not_sent": 9})
         assert "price_per_page" in failed.error
 
 
 class TestMaxRecipients:
-    def test_a_campaign_for_more_is_refused_before_anything_is_sent(self, stage: Stage) -> None:
-        run = sms(stage, [*rows(6), *rows(6)], max_recipients=5)
-        failed = run.once()
-        assert (failed.state, requests(stage)) == ("failed", 0)
+    def test_campaign_for_more_is_refused_before_anything_is_sent(self, task_runner: TaskRunner) -> None:
+        run = sms(task_runner, [*rows(6), *rows(6)], max_recipients=5)
+        failed = run.run_try()
+        assert (failed.state, requests(task_runner)) == ("failed", 0)
         assert "has 6 recipients, more than max_recipients (5)" in failed.error
-        assert run.change(max_recipients=6).clear().once().state == "success"
+        assert run.change(max_recipients=6).clear().run_try().state == "success"
 
-    def test_those_of_earlier_tries_count(self, stage: Stage) -> None:
-        run = sms(stage, rows(4), max_recipients=6)
-        assert run.once().state == "success"
-        assert run.change(source=rows(4, 10)).clear().once().state == "failed"
+    def test_recipients_of_earlier_tries_count_for_max_recipients(self, task_runner: TaskRunner) -> None:
+        run = sms(task_runner, rows(4), max_recipients=6)
+        assert run.run_try().state == "success"
+        assert run.change(source=rows(4, 10)).clear().run_try().state == "failed"
 
 
 @pytest.mark.parametrize(
@@ -221,6 +225,6 @@ class TestMaxRecipients:
         ("channel", "fax"), ("on_unknown", "hope"), ("skip_dnd", None), ("lookup_ttl", -5),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused_where_the_dag_is_written(stage: Stage, name: str, value: object) -> None:
+def test_invalid_limit_is_refused_in_the_dag_file(task_runner: TaskRunner, name: str, value: object) -> None:
     with pytest.raises(ValueError, match=name):
-        sms(stage, rows(1), **{name: value})
+        sms(task_runner, rows(1), **{name: value})

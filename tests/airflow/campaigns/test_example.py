@@ -1,4 +1,4 @@
-"""The campaign example: no row lost, nobody written to twice, figures that agree with the service's own."""
+"""The campaign example: no row lost, no recipient sent to twice, figures that agree with those of the service."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def listing(*customers: tuple[str, ...]) -> str:
 
 @pytest.fixture
 def small_list(tmp_path, sandbox):
-    """Six people of whom nobody minds being written to."""
+    """Six recipients without do-not-disturb."""
     file = tmp_path / "six.csv"
     file.write_text(listing(*((f"Person {phone[-1]}", phone, email) for phone, email in PEOPLE)))
     phones = [COLLEAGUE, *NUMBERS]
@@ -73,15 +73,15 @@ def rows_of_the_list() -> list[list[str]]:
         return list(csv.reader(file))
 
 
-class TestTheList:
-    def test_is_what_its_program_makes(self, tmp_path):
+class TestCustomerList:
+    def test_list_is_reproduced_by_its_program(self, tmp_path):
         again = tmp_path / "customers.csv"
         subprocess.run(
             [sys.executable, str(EXAMPLES / "data" / "make_customers.py"), str(again)], check=True, timeout=60
         )
         assert again.read_bytes() == CSV.read_bytes()
 
-    def test_has_everything_that_goes_wrong_in_such_lists(self):
+    def test_list_has_every_kind_of_fault_of_such_lists(self):
         text = CSV.read_text(encoding="utf-8")
         assert text.startswith("\ufeff")
         rows = rows_of_the_list()
@@ -95,8 +95,8 @@ class TestTheList:
         assert any("李" in cell for row in rows for cell in row)
 
 
-class TestTheWholeList:
-    def test_twice_over_agrees_with_the_service_and_changes_no_row_again(self, run_example, sandbox, tmp_path):
+class TestWholeList:
+    def test_two_runs_agree_with_the_service_and_the_second_changes_no_row(self, run_example, sandbox, tmp_path):
         folder = {"folder": f"file://{tmp_path}/out"}
         sandbox.control("POST", "seed", {"lookups": [{"phone": COLLEAGUE, "dnd": False}]})
         done = run_example("customer_campaign", **folder)
@@ -129,7 +129,7 @@ class TestTheWholeList:
         assert second["contacts"]["requests"] == 0
         assert again["contacts"]["rows"] == contacts["created"]
 
-    def test_names_every_row_and_says_why_without_its_value(self, run_example, sandbox, tmp_path):
+    def test_results_have_every_row_with_a_reason_and_without_its_value(self, run_example, sandbox, tmp_path):
         sandbox.control("POST", "seed", {"lookups": [{"phone": COLLEAGUE, "dnd": False}]})
         run_example("customer_campaign", folder=f"file://{tmp_path}/out")
         for task_id, rows in (("check", 1100), ("send_sms", 1100), ("send_email", 900)):
@@ -141,7 +141,7 @@ class TestTheWholeList:
         reasons = {line["reason"] for line in outcomes(tmp_path, "check") if line["outcome"] == "invalid_row"}
         assert "phone lost its last digits in a spreadsheet (scientific notation)" in reasons
 
-    def test_takes_a_national_number_for_one_of_the_row_s_country(self, run_example, sandbox, tmp_path):
+    def test_national_number_is_read_with_the_country_of_its_row(self, run_example, sandbox, tmp_path):
         american = tmp_path / "american.csv"
         people = ("Ada", "(202) 555-0145", "", "US"), ("Obi", "0803 555 0101", ""), ("Eve", "0803 555 0102", "", "XX")
         american.write_text(listing(*people))
@@ -150,8 +150,8 @@ class TestTheWholeList:
         assert found == [("not_sent", "12025550145"), ("not_sent", "2348035550101"), ("invalid_row", None)]
 
 
-class TestTrouble:
-    def test_what_may_have_been_sent_is_told_and_not_sent_again(self, campaign, sandbox, tmp_path):
+class TestFailures:
+    def test_unknown_request_fails_the_run_and_is_not_resent(self, campaign, sandbox, tmp_path):
         sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "cut_after", "times": 1, "after": 1})
         run = campaign()
         assert run.state == "failed"
@@ -164,14 +164,14 @@ class TestTrouble:
         told = by_recipient(tmp_path, "send_sms")
         assert [number for number in NUMBERS if told[number] == "unknown"] == NUMBERS[:1]
 
-    def test_a_colleague_who_gets_nothing_keeps_it_from_everybody_else(self, campaign, sandbox):
+    def test_rejected_test_recipient_stops_the_sms_campaign(self, campaign, sandbox):
         sandbox.control("POST", "seed", {"refused_recipients": [COLLEAGUE]})
         run = campaign()
         assert run.state == "failed"
         assert sent_to(sandbox) == {}
         assert sent_to(sandbox, "email") == Counter([COLLEAGUE_S_ADDRESS, *(address for _, address in PEOPLE)])
 
-    def test_few_rejections_are_tolerated_and_spoil_nobody_elses_message(self, campaign, sandbox, tmp_path):
+    def test_few_rejections_are_tolerated_and_others_get_their_message(self, campaign, sandbox, tmp_path):
         many = tmp_path / "many.csv"
         numbers = [f"2348035550{n}" for n in range(200, 230)]
         many.write_text(listing(*(("Person", f"+{number}", "") for number in numbers)))
@@ -188,7 +188,7 @@ class TestTrouble:
         assert run.state == "failed"
         assert xcom(run, "summarise", "summary")["sms"]["rejected"] == 1
 
-    def test_an_empty_account_stops_the_sending_and_says_who_was_not_reached(self, campaign, sandbox):
+    def test_empty_account_stops_the_campaign_and_names_recipients_not_sent_to(self, campaign, sandbox):
         sandbox.control("PUT", "prices", {"email": 0, "lookup": 0, "sms": 4})
         sandbox.control("PUT", "balance", {"balance": 14})
         run = campaign()
@@ -198,7 +198,7 @@ class TestTrouble:
         assert summary["balance"] == 2
         assert summary["email"]["sent"] == 7
 
-    def test_a_missing_column_stops_the_run_before_any_message(self, campaign, sandbox, tmp_path):
+    def test_missing_column_stops_the_run_before_any_message(self, campaign, sandbox, tmp_path):
         file = tmp_path / "without.csv"
         file.write_text(listing(("Ada", *PEOPLE[0])).replace("birthday", "born"))
         run = campaign(csv=str(file))
@@ -206,7 +206,7 @@ class TestTrouble:
         assert states(run)["sync_contacts"] == "failed"
         assert sandbox.counters()["sms"]["recipients"] == 0
 
-    def test_a_staging_connection_reaches_only_its_own_people(self, campaign, sandbox, monkeypatch):
+    def test_staging_connection_sends_only_to_allowed_recipients(self, campaign, sandbox, monkeypatch):
         colleague = [f"+{COLLEAGUE}", COLLEAGUE_S_ADDRESS]
         allowed = [*colleague, f"+{NUMBERS[1]}", PEOPLE[2][1]]
         connection = connection_json(sandbox.connection, allowed_recipients=allowed)
@@ -229,7 +229,7 @@ class TestDelivery:
             monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **receiver))
             yield {"csv": small_list, "folder": f"file://{tmp_path}/out"}
 
-    def test_is_waited_for_and_told_of_each(self, run_example, sandbox, reported, tmp_path):
+    def test_delivery_is_waited_for_and_reported_per_recipient(self, run_example, sandbox, reported, tmp_path):
         undelivered, bounced = NUMBERS[2], PEOPLE[4][1]
         statuses = {"sms": {undelivered: "undelivered"}, "email": {bounced: "bounced"}}
         sandbox.control("POST", "seed", {"outcomes": statuses})
@@ -243,14 +243,14 @@ class TestDelivery:
             said = by_recipient(tmp_path, step)
             assert [who for who, outcome in said.items() if outcome != "delivered"] == [not_sent]
 
-    def test_to_too_few_fails_the_run(self, run_example, sandbox, reported):
+    def test_delivery_to_too_few_recipients_fails_the_run(self, run_example, sandbox, reported):
         sandbox.control("POST", "seed", {"outcomes": {"sms": dict.fromkeys(NUMBERS[:3], "undelivered")}})
         run = run_example("customer_campaign", **reported)
         assert run.state == "failed"
         assert states(run)["sms_delivered"] == "success"
         assert xcom(run, "summarise", "summary")["sms_delivered"]["undelivered"] == 3
 
-    def test_is_not_waited_for_where_nothing_is_reported_and_that_is_said(self, campaign, sandbox, caplog):
+    def test_delivery_is_not_waited_for_without_callback_url_and_the_log_says_so(self, campaign, sandbox, caplog):
         run = campaign()
         assert run.state == "success"
         told = states(run)

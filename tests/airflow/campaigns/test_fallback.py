@@ -1,4 +1,4 @@
-"""deliver_with_fallback as a real run: each channel gets whom the last did not reach, nobody twice on one."""
+"""deliver_with_fallback as a real run: each channel sends once to recipients the previous channel did not reach."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def by_channel(sandbox: Any, channel: str) -> Counter[str]:
 
 
 class TestRun:
-    def test_each_channel_gets_recipients_that_the_last_did_not_reach(self, fallback, sandbox):
+    def test_each_channel_sends_to_recipients_the_previous_did_not_reach(self, fallback, sandbox):
         sandbox.control("POST", "seed", {"outcomes": {"sms": dict.fromkeys(NUMBERS[2:], "undelivered")}})
         done = fallback()
         assert done.state == "success", states(done)
@@ -241,7 +241,7 @@ class TestUnknown:
         return run_group
 
     @pytest.mark.parametrize("rows", [1, 3])
-    def test_step_of_which_nothing_is_known_waits_for_reports(self, group, sandbox, rows: int) -> None:
+    def test_unknown_step_waits_for_reports(self, group, sandbox, rows: int) -> None:
         sandbox.control("PUT", "settings", {"report_delay_seconds": 3})
         done = group(rows=rows, wait=60, kind="cut_after")
         assert (done.state("group.sms"), done.state("group.sms_delivered")) == ("success", "success")
@@ -267,7 +267,7 @@ class TestForms:
         ],
     )
     @pytest.mark.parametrize("conn_id", ["cpaas_default", "{{ 'SECOND' | lower }}"])
-    def test_nobody_who_was_delivered_to_gets_the_next_channel(
+    def test_delivered_recipients_are_not_sent_to_by_the_next_channel(
         self, receiver, sandbox, tmp_path, steps, rows, conn_id
     ) -> None:
         with new_dag() as dag:

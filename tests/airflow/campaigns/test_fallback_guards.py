@@ -1,4 +1,4 @@
-"""deliver_with_fallback under an idempotency key and under a frequency cap: each channel by itself, nobody twice."""
+"""deliver_with_fallback under an idempotency key and under a frequency cap: no channel sends twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cpaas_provider.operators.sms import SmsCampaignOperator
 from cpaas_provider.task_groups import deliver_with_fallback
 from tests.airflow.harness.examples import bounded
 from tests.airflow.harness.running import run
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.task_runner import TaskRunner
 from tests.airflow.harness.tries import Run, new_dag
 from tests.ports import listening
 from tests.sandbox import connection_json
@@ -75,11 +75,11 @@ def messages(sandbox: Any) -> dict[str, Counter[str]]:
 
 
 EACH_CHANNEL = {"sms": Counter(NUMBERS), "whatsapp": Counter(NUMBERS[2:]), "email": Counter(ADDRESSES[2:])}
-"""Each channel reaches whom the one before it did not."""
+"""Each channel sends to recipients the previous channel did not reach."""
 
 
 @pytest.mark.parametrize("common", [KEY, CAP, KEY | CAP], ids=["key", "cap", "both"])
-def test_each_channel_gets_recipients_that_the_last_did_not_reach(sandbox: Any, tmp_path: Any, common: Any) -> None:
+def test_each_channel_sends_to_recipients_the_previous_did_not_reach(sandbox: Any, tmp_path: Any, common: Any) -> None:
     done = run_group(tmp_path, **common)
     assert done.state("group.email") == "success"
     assert messages(sandbox) == EACH_CHANNEL
@@ -126,20 +126,20 @@ def test_group_counts_as_one_contact(sandbox: Any, tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("common", [KEY, CAP, KEY | CAP], ids=["key", "cap", "both"])
 def test_retry_and_clear_of_a_channel_send_nothing_twice(
-    reports: dict[str, Any], stage: Stage, tmp_path: Any, common: Any
+    reports: dict[str, Any], task_runner: TaskRunner, tmp_path: Any, common: Any
 ) -> None:
-    sandbox = stage.sandbox
-    stage.connect("cpaas_default", **reports)
+    sandbox = task_runner.sandbox
+    task_runner.connect("cpaas_default", **reports)
     sandbox.control("POST", "seed", OUTCOMES)
-    tries = Run(stage, group_dag(tmp_path, **common))
+    tries = Run(task_runner, group_dag(tmp_path, **common))
     with bounded(180):
-        tries.to_the_end("group.sms")
-        tries.to_the_end("group.sms_delivered")
+        tries.run_to_end("group.sms")
+        tries.run_to_end("group.sms_delivered")
         sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "rate_limit", "times": 5, "retry_after": 0})
-        assert [one.state for one in tries.to_the_end("group.whatsapp")] == ["up_for_retry", "success"]
-        tries.to_the_end("group.whatsapp_delivered")
-        tries.to_the_end("group.email")
+        assert [one.state for one in tries.run_to_end("group.whatsapp")] == ["up_for_retry", "success"]
+        tries.run_to_end("group.whatsapp_delivered")
+        tries.run_to_end("group.email")
         assert messages(sandbox) == EACH_CHANNEL
         for task_id in ("group.sms", "group.whatsapp", "group.email"):
-            assert tries.clear(task_id).to_the_end(task_id)[-1].state == "success"
+            assert tries.clear(task_id).run_to_end(task_id)[-1].state == "success"
     assert messages(sandbox) == EACH_CHANNEL

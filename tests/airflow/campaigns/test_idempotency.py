@@ -1,4 +1,4 @@
-"""A campaign that happens once, whatever run asks for it; and one in parts."""
+"""Campaigns with an idempotency key, whatever run sends them, and campaigns in partitions."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from cpaas_provider.operators.base_campaign import partitions
 from cpaas_provider.operators.sms import SmsCampaignOperator
 from tests.airflow.harness.campaigns import (
     TEXT,
-    accept_all,
     around_requests,
+    clear_faults,
+    count_messages,
     counts,
     digits,
-    reached,
+    limit_batches,
     requests,
     rows,
-    small_packs,
     sms,
-    stored_words,
+    stored_state_text,
 )
-from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.task_runner import TaskRunner, fault
 from tests.airflow.harness.tries import Run, new_dag
 
 KEY = {"idempotency_key": "spring"}
@@ -41,87 +41,87 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "store.db"
 
 
-def parts(stage: Stage, count: int, source: Any = None, **given: Any) -> Run:
+def parts(task_runner: TaskRunner, count: int, source: Any = None, **given: Any) -> Run:
     """Return a run of a campaign that is mapped over its parts."""
     with new_dag() as dag:
         SmsCampaignOperator.partial(
             task_id="campaign", source=rows(40) if source is None else source, content=TEXT, **given
         ).expand(partition=partitions(count))
-    return Run(stage, dag)
+    return Run(task_runner, dag)
 
 
-def test_without_a_key_a_new_run_is_a_new_send(stage: Stage) -> None:
-    assert [sms(stage, rows(4)).once().state for _ in range(2)] == ["success", "success"]
-    assert reached(stage) == Counter(digits(4) * 2)
+def test_new_run_without_a_key_sends_again(task_runner: TaskRunner) -> None:
+    assert [sms(task_runner, rows(4)).run_try().state for _ in range(2)] == ["success", "success"]
+    assert count_messages(task_runner) == Counter(digits(4) * 2)
 
 
-class TestOnce:
-    def test_another_run_sends_nothing_and_reports_the_same(self, stage: Stage) -> None:
-        first = sms(stage, rows(4), **KEY).once()
-        second = sms(stage, rows(4), **KEY).once()
-        assert (second.state, second.result, requests(stage)) == ("success", first.result, 1)
+class TestIdempotencyKey:
+    def test_another_run_sends_nothing_and_reports_the_same(self, task_runner: TaskRunner) -> None:
+        first = sms(task_runner, rows(4), **KEY).run_try()
+        second = sms(task_runner, rows(4), **KEY).run_try()
+        assert (second.state, second.result, requests(task_runner)) == ("success", first.result, 1)
 
-    def test_another_run_sends_to_those_who_are_new(self, stage: Stage) -> None:
-        sms(stage, rows(4), **KEY).once()
-        sms(stage, rows(6), **KEY).once()
-        assert reached(stage) == Counter(digits(6))
+    def test_another_run_sends_only_to_added_recipients(self, task_runner: TaskRunner) -> None:
+        sms(task_runner, rows(4), **KEY).run_try()
+        sms(task_runner, rows(6), **KEY).run_try()
+        assert count_messages(task_runner) == Counter(digits(6))
 
-    def test_another_run_goes_on_where_one_ended(self, stage: Stage) -> None:
-        small_packs(stage)
-        stage.sandbox.control(*fault("send_sms", "unauthorized", after=2))
-        assert sms(stage, rows(5), **KEY).once().state == "failed"
-        accept_all(stage)
-        done = sms(stage, rows(5), **KEY).once()
-        assert (counts(done.result), reached(stage)) == ({"sent": 5}, Counter(digits(5)))
+    def test_another_run_continues_where_the_first_ended(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        task_runner.sandbox.control(*fault("send_sms", "unauthorized", after=2))
+        assert sms(task_runner, rows(5), **KEY).run_try().state == "failed"
+        clear_faults(task_runner)
+        done = sms(task_runner, rows(5), **KEY).run_try()
+        assert (counts(done.result), count_messages(task_runner)) == ({"sent": 5}, Counter(digits(5)))
 
-    def test_another_key_is_another_campaign_and_the_key_is_a_template(self, stage: Stage) -> None:
+    def test_another_key_is_another_campaign_and_the_key_is_a_template(self, task_runner: TaskRunner) -> None:
         for _ in range(2):
-            sms(stage, rows(2), idempotency_key="spring-{{ dag.dag_id }}").once()
-        assert reached(stage) == Counter(digits(2) * 2)
+            sms(task_runner, rows(2), idempotency_key="spring-{{ dag.dag_id }}").run_try()
+        assert count_messages(task_runner) == Counter(digits(2) * 2)
 
-    def test_what_was_unknown_stays_so_in_another_run(self, stage: Stage) -> None:
-        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
-        first = sms(stage, rows(2), **KEY).once()
-        second = sms(stage, rows(2), **KEY).once()
-        assert (second.state, second.references, requests(stage)) == ("failed", first.references, 1)
+    def test_unknown_request_stays_unknown_in_another_run(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        first = sms(task_runner, rows(2), **KEY).run_try()
+        second = sms(task_runner, rows(2), **KEY).run_try()
+        assert (second.state, second.references, requests(task_runner)) == ("failed", first.references, 1)
 
     @pytest.mark.parametrize("drop_state", [False, True])
-    def test_a_clear_drops_nothing_of_it(self, stage: Stage, drop_state: bool) -> None:
-        run = sms(stage, rows(4), **KEY)
-        run.once()
-        again = run.clear(drop_state=drop_state).once()
-        assert (again.state, counts(again.result), requests(stage)) == ("success", {"sent": 4}, 1)
+    def test_clear_drops_nothing_of_the_journal(self, task_runner: TaskRunner, drop_state: bool) -> None:
+        run = sms(task_runner, rows(4), **KEY)
+        run.run_try()
+        again = run.clear(drop_state=drop_state).run_try()
+        assert (again.state, counts(again.result), requests(task_runner)) == ("success", {"sent": 4}, 1)
 
-    def test_nothing_private_lies_in_the_store_or_the_state(self, stage: Stage, store: Path) -> None:
-        run = sms(stage, rows(4), idempotency_key="spring for everybody")
-        run.once()
-        lies = b"".join(one.read_bytes() for one in store.parent.glob("store.db*")) + stored_words(run).encode()
+    def test_database_and_state_hold_nothing_private(self, task_runner: TaskRunner, store: Path) -> None:
+        run = sms(task_runner, rows(4), idempotency_key="spring for everybody")
+        run.run_try()
+        lies = b"".join(one.read_bytes() for one in store.parent.glob("store.db*")) + stored_state_text(run).encode()
         assert not [one for one in (*digits(4), "Person 1", "order", "everybody") if one.encode() in lies]
 
-    def test_without_the_store_nothing_is_sent_and_the_retries_go_on(
-        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    def test_campaign_without_the_database_sends_nothing_and_is_retried(
+        self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:////proc/nowhere/store.db")
-        run = sms(stage, rows(2), **KEY)
-        failed = run.once()
-        assert (failed.state, requests(stage)) == ("up_for_retry", 0)
+        run = sms(task_runner, rows(2), **KEY)
+        failed = run.run_try()
+        assert (failed.state, requests(task_runner)) == ("up_for_retry", 0)
         assert "Nothing was sent" in failed.error
 
     @pytest.mark.parametrize("key", ["", "  ", 5])
-    def test_a_key_that_is_none_is_refused(self, stage: Stage, key: Any) -> None:
-        failed = sms(stage, rows(2), idempotency_key=key).once()
-        assert (failed.state, requests(stage)) == ("failed", 0)
+    def test_invalid_key_is_refused(self, task_runner: TaskRunner, key: Any) -> None:
+        failed = sms(task_runner, rows(2), idempotency_key=key).run_try()
+        assert (failed.state, requests(task_runner)) == ("failed", 0)
 
-    def test_to_send_again_takes_another_key(self, stage: Stage) -> None:
+    def test_key_with_resend_on_clear_is_refused(self, task_runner: TaskRunner) -> None:
         with pytest.raises(ValueError, match="cannot be combined with resend_on_clear"):
-            sms(stage, rows(2), **KEY, resend_on_clear=True)
+            sms(task_runner, rows(2), **KEY, resend_on_clear=True)
 
 
-class TestTwoAtOnce:
-    def test_the_second_waits_for_its_retries_and_sends_nothing(
-        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+class TestConcurrentRuns:
+    def test_second_waits_for_its_retries_and_sends_nothing(
+        self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        other = sms(stage, rows(4), **KEY)
+        other = sms(task_runner, rows(4), **KEY)
         seen: list[Any] = []
 
         async def during(request: Callable[[], Awaitable[Any]]) -> Any:
@@ -145,40 +145,42 @@ class TestTwoAtOnce:
             return "taken"
 
         around_requests(monkeypatch, during)
-        done = sms(stage, rows(4), **KEY).once()
+        done = sms(task_runner, rows(4), **KEY).run_try()
         assert done.state == "success"
         assert "is working on this campaign" in seen[0]
-        assert (other.once().state, reached(stage)) == ("success", Counter(digits(4)))
+        assert (other.run_try().state, count_messages(task_runner)) == ("success", Counter(digits(4)))
 
-    def test_while_another_has_it_the_task_fails_and_its_retry_goes_on(self, stage: Stage) -> None:
+    def test_task_fails_while_another_holds_the_lease_and_its_retry_continues(self, task_runner: TaskRunner) -> None:
         from cpaas_provider.database.database import open_database
 
-        sms(stage, rows(2), **KEY).once()
+        sms(task_runner, rows(2), **KEY).run_try()
         with open_database() as database:
             state = LeasedState(database, campaigns_of(database), "somebody else")
             state.acquire()
-            run = sms(stage, rows(4), **KEY)
-            failed = run.once()
+            run = sms(task_runner, rows(4), **KEY)
+            failed = run.run_try()
             assert (failed.state, "working on this campaign: somebody else" in failed.error) == ("up_for_retry", True)
-            assert requests(stage) == 1
+            assert requests(task_runner) == 1
             state.release()
-        assert (run.once().state, reached(stage)) == ("success", Counter(digits(4)))
+        assert (run.run_try().state, count_messages(task_runner)) == ("success", Counter(digits(4)))
 
-    def test_one_that_is_dead_gives_it_back_after_its_lease(self, stage: Stage) -> None:
+    def test_lease_of_a_dead_task_expires(self, task_runner: TaskRunner) -> None:
         from cpaas_provider.database.database import open_database
 
-        sms(stage, rows(2), **KEY).once()
+        sms(task_runner, rows(2), **KEY).run_try()
         with open_database() as database:
             gone = timezone.utcnow() - LEASE - dt.timedelta(seconds=1)
             LeasedState(database, campaigns_of(database), "somebody dead").acquire(now=gone)
-        assert sms(stage, rows(4), **KEY).once().state == "success"
+        assert sms(task_runner, rows(4), **KEY).run_try().state == "success"
 
-    def test_one_that_lost_it_sends_nothing_more(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-        small_packs(stage)
+    def test_task_that_lost_its_lease_sends_nothing_more(
+        self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        limit_batches(task_runner)
         from cpaas_provider.database.database import open_database
 
         async def loses(request: Callable[[], Awaitable[Any]]) -> Any:
-            """Somebody else takes the campaign after the first request."""
+            """Another task takes the lease after the first request."""
             answer = await request()
             with open_database() as database:
                 later = timezone.utcnow() + 2 * LEASE
@@ -186,8 +188,8 @@ class TestTwoAtOnce:
             return answer
 
         around_requests(monkeypatch, loses)
-        ended = sms(stage, rows(4), **KEY).once()
-        assert (ended.state, requests(stage)) == ("up_for_retry", 1)
+        ended = sms(task_runner, rows(4), **KEY).run_try()
+        assert (ended.state, requests(task_runner)) == ("up_for_retry", 1)
         assert "has taken over the campaign" in ended.error
 
 
@@ -201,53 +203,55 @@ def campaigns_of(database: Any) -> str:
     return str(name)
 
 
-class TestParts:
-    def test_everybody_is_reached_by_one_of_them(self, stage: Stage) -> None:
-        run = parts(stage, 3, [*rows(40), *rows(10)])
-        tries = [run.once(map_index=index) for index in range(3)]
+class TestPartitions:
+    def test_each_recipient_is_in_one_partition(self, task_runner: TaskRunner) -> None:
+        run = parts(task_runner, 3, [*rows(40), *rows(10)])
+        tries = [run.run_try(map_index=index) for index in range(3)]
         assert [one.state for one in tries] == ["success"] * 3
-        assert reached(stage) == Counter(digits(40))
+        assert count_messages(task_runner) == Counter(digits(40))
         assert sum(one.result["sent"] for one in tries) == 40
         assert sum(one.result["duplicates"] for one in tries) == 10
         assert all(one.result["sent"] + one.result["in_other_partitions"] >= 40 for one in tries)
 
-    def test_the_budget_is_divided(self, stage: Stage) -> None:
-        small_packs(stage)
-        run = parts(stage, 2, max_charge=40.0)
-        tries = [run.once(map_index=index) for index in range(2)]
+    def test_budget_is_divided(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        run = parts(task_runner, 2, max_charge=40.0)
+        tries = [run.run_try(map_index=index) for index in range(2)]
         assert [one.report["charge"] for one in tries] == [20.0, 20.0]
 
-    def test_the_rate_is_divided(self, stage: Stage) -> None:
-        small_packs(stage, requests_per_second=20, max_concurrency=8)
-        parts(stage, 2, rows(12)).once(map_index=0)
-        sent = sorted(one["created_datetime"] for one in stage.sandbox.inbox("sms")["items"])
+    def test_rate_is_divided(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner, requests_per_second=20, max_concurrency=8)
+        parts(task_runner, 2, rows(12)).run_try(map_index=0)
+        sent = sorted(one["created_datetime"] for one in task_runner.sandbox.inbox("sms")["items"])
         first, last = (dt.datetime.fromisoformat(one) for one in (sent[0], sent[-1]))
         # An answer may come a little late, but no request leaves sooner than a tenth of a second after the one before.
         assert (last - first).total_seconds() >= (len(sent) - 1) / 10 - 0.05
 
-    def test_invalid_rows_and_test_recipients_are_told_once(self, stage: Stage) -> None:
+    def test_invalid_rows_and_test_recipients_count_in_one_partition(self, task_runner: TaskRunner) -> None:
         given = [*rows(6), {"phone": "x"}, {"phone": "y"}, {"phone": "z"}]
-        run = parts(stage, 2, given, test_recipients=[{"phone": "+2348099000001", "name": "Tess"}], max_failure_ratio=1)
-        tries = [run.once(map_index=index) for index in range(2)]
+        run = parts(
+            task_runner, 2, given, test_recipients=[{"phone": "+2348099000001", "name": "Tess"}], max_failure_ratio=1
+        )
+        tries = [run.run_try(map_index=index) for index in range(2)]
         assert sum(one.result["invalid_rows"] for one in tries) == 3
-        assert reached(stage) == Counter([*digits(6), "2348099000001"])
+        assert count_messages(task_runner) == Counter([*digits(6), "2348099000001"])
 
-    def test_with_a_key_each_happens_once(self, stage: Stage) -> None:
+    def test_second_run_of_the_partitions_under_the_key_sends_nothing(self, task_runner: TaskRunner) -> None:
         for _ in range(2):
-            run = parts(stage, 2, **KEY)
-            assert [run.once(map_index=index).state for index in range(2)] == ["success", "success"]
-        assert reached(stage) == Counter(digits(40))
+            run = parts(task_runner, 2, **KEY)
+            assert [run.run_try(map_index=index).state for index in range(2)] == ["success", "success"]
+        assert count_messages(task_runner) == Counter(digits(40))
 
-    def test_with_a_key_another_count_is_refused(self, stage: Stage) -> None:
-        run = parts(stage, 2, **KEY)
+    def test_another_number_of_partitions_under_the_key_is_refused(self, task_runner: TaskRunner) -> None:
+        run = parts(task_runner, 2, **KEY)
         for index in range(2):
-            run.once(map_index=index)
-        before = requests(stage)
-        failed = parts(stage, 3, **KEY).once(map_index=0)
-        assert (failed.state, requests(stage)) == ("failed", before)
+            run.run_try(map_index=index)
+        before = requests(task_runner)
+        failed = parts(task_runner, 3, **KEY).run_try(map_index=0)
+        assert (failed.state, requests(task_runner)) == ("failed", before)
         assert "started in 2 partitions and cannot continue in 3 partitions" in failed.error
-        assert sms(stage, rows(40), **KEY).once().state == "failed"
+        assert sms(task_runner, rows(40), **KEY).run_try().state == "failed"
 
-    def test_a_part_that_is_none_is_refused(self, stage: Stage) -> None:
+    def test_invalid_partition_is_refused(self, task_runner: TaskRunner) -> None:
         with pytest.raises(ValueError, match="partition must be a value of"):
-            sms(stage, rows(1), partition={"part": 3, "of": 3})
+            sms(task_runner, rows(1), partition={"part": 3, "of": 3})

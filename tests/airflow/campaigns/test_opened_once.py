@@ -9,8 +9,8 @@ import pytest
 
 from cpaas_provider.api import client
 from cpaas_provider.database import database
-from tests.airflow.harness.campaigns import reached, rows, sms
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.campaigns import count_messages, rows, sms
+from tests.airflow.harness.task_runner import TaskRunner
 
 
 @pytest.fixture
@@ -35,12 +35,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def test_campaign_opens_the_database_once_for_its_progress(stage: Stage, opened: Counter[str]) -> None:
-    assert sms(stage, rows(3)).once().state == "success"
+def test_campaign_opens_the_database_once_for_its_progress(task_runner: TaskRunner, opened: Counter[str]) -> None:
+    assert sms(task_runner, rows(3)).run_try().state == "success"
     assert opened == {"database": 1, "AsyncCpaasClient": 1}
 
 
-def test_campaign_with_key_and_lookups_opens_the_database_once(stage: Stage, opened: Counter[str]) -> None:
-    ended = sms(stage, rows(3), idempotency_key="opened once", skip_dnd=True).once()
-    assert (ended.state, len(reached(stage))) == ("success", 3)
+def test_campaign_with_key_and_lookups_opens_the_database_once(task_runner: TaskRunner, opened: Counter[str]) -> None:
+    ended = sms(task_runner, rows(3), idempotency_key="opened once", skip_dnd=True).run_try()
+    assert (ended.state, len(count_messages(task_runner))) == ("success", 3)
     assert opened == {"database": 1, "AsyncCpaasClient": 1}

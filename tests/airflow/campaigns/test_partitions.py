@@ -13,18 +13,18 @@ from sqlalchemy import select
 
 from cpaas_provider.operators.base_campaign import partitions
 from cpaas_provider.operators.sms import SmsCampaignOperator
-from tests.airflow.harness.campaigns import TEXT, digits, reached, requests, rows
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.campaigns import TEXT, count_messages, digits, requests, rows
+from tests.airflow.harness.task_runner import TaskRunner
 from tests.airflow.harness.tries import Run, new_dag
 
 
 @pytest.fixture
-def sent_in_two(stage: Stage) -> Run:
+def sent_in_two(task_runner: TaskRunner) -> Run:
     """A campaign whose two partitions were sent."""
     with new_dag() as dag:
         mapped(2)
-    run = Run(stage, dag)
-    assert [run.once(map_index=index).state for index in range(2)] == ["success"] * 2
+    run = Run(task_runner, dag)
+    assert [run.run_try(map_index=index).state for index in range(2)] == ["success"] * 2
     return run
 
 
@@ -32,7 +32,7 @@ def mapped(count: int) -> None:
     SmsCampaignOperator.partial(task_id="campaign", source=rows(20), content=TEXT).expand(partition=partitions(count))
 
 
-def edited_to(count: int, run: Run) -> None:
+def change_partitions(count: int, run: Run) -> None:
     """Change the number in the DAG file; the clear that follows adds the task instances it takes."""
     with type(run.dag)(run.dag.dag_id, schedule=None, default_args=run.dag.default_args) as dag:
         mapped(count)
@@ -50,90 +50,92 @@ def edited_to(count: int, run: Run) -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0)])
-def test_after_a_clear_all_partitions_of_another_number_are_refused(
-    stage: Stage, sent_in_two: Run, order: tuple[int, ...]
+def test_another_number_of_partitions_after_a_clear_is_refused(
+    task_runner: TaskRunner, sent_in_two: Run, order: tuple[int, ...]
 ) -> None:
-    before = requests(stage)
+    before = requests(task_runner)
     for index in range(2):
         sent_in_two.clear(map_index=index)
-    edited_to(4, sent_in_two)
-    tries = {index: sent_in_two.once(map_index=index) for index in order}
+    change_partitions(4, sent_in_two)
+    tries = {index: sent_in_two.run_try(map_index=index) for index in order}
     assert [tries[index].state for index in range(4)] == ["failed"] * 4
     assert "partition 1 of 2, and this one is partition 1 of 4" in tries[1].error
     assert "began with 2 partitions, and this one has 4" in tries[3].error
-    assert (requests(stage), reached(stage)) == (before, Counter(digits(20)))
+    assert (requests(task_runner), count_messages(task_runner)) == (before, Counter(digits(20)))
 
 
-def test_changed_back_it_goes_on(stage: Stage, sent_in_two: Run) -> None:
+def test_original_number_of_partitions_continues(task_runner: TaskRunner, sent_in_two: Run) -> None:
     for index in range(2):
         sent_in_two.clear(map_index=index)
-    edited_to(4, sent_in_two)
+    change_partitions(4, sent_in_two)
     for index in range(4):
-        sent_in_two.once(map_index=index)
-    edited_to(2, sent_in_two)
-    assert [sent_in_two.clear(map_index=index).once(map_index=index).state for index in range(2)] == ["success"] * 2
-    assert reached(stage) == Counter(digits(20))
+        sent_in_two.run_try(map_index=index)
+    change_partitions(2, sent_in_two)
+    assert [sent_in_two.clear(map_index=index).run_try(map_index=index).state for index in range(2)] == ["success"] * 2
+    assert count_messages(task_runner) == Counter(digits(20))
 
 
-def run_over(stage: Stage, given: list[dict[str, Any]], **common: Any) -> Run:
+def run_over(task_runner: TaskRunner, given: list[dict[str, Any]], **common: Any) -> Run:
     """Return a run of a campaign that is mapped over arguments."""
     with new_dag() as dag:
         usual = {"source": rows(20), "content": TEXT, **common}
         SmsCampaignOperator.partial(
             task_id="campaign", **{name: value for name, value in usual.items() if name not in given[0]}
         ).expand_kwargs(given)
-    return Run(stage, dag)
+    return Run(task_runner, dag)
 
 
 @pytest.mark.parametrize("resend_on_clear", [False, True])
 @pytest.mark.parametrize("count", [1, 2])
-def test_partition_given_to_two_task_instances_is_sent_once(stage: Stage, count: int, resend_on_clear: bool) -> None:
+def test_partition_given_to_two_task_instances_is_sent_once(
+    task_runner: TaskRunner, count: int, resend_on_clear: bool
+) -> None:
     first = partitions(count)[0]
-    run = run_over(stage, [{"partition": first}, {"partition": first}], resend_on_clear=resend_on_clear)
-    assert run.once(map_index=0).state == "success"
-    sent = requests(stage)
-    refused = run.once(map_index=1)
-    assert (refused.state, requests(stage)) == ("failed", sent)
+    run = run_over(task_runner, [{"partition": first}, {"partition": first}], resend_on_clear=resend_on_clear)
+    assert run.run_try(map_index=0).state == "success"
+    sent = requests(task_runner)
+    refused = run.run_try(map_index=1)
+    assert (refused.state, requests(task_runner)) == ("failed", sent)
     assert f"map index 0 has the same partition as this one: partition 0 of {count}" in refused.error
     assert "Nothing was sent in this try" in refused.error
-    assert max(reached(stage).values()) == 1
+    assert max(count_messages(task_runner).values()) == 1
 
 
-def test_refused_task_instance_holds_no_partition(stage: Stage) -> None:
+def test_refused_task_instance_holds_no_partition(task_runner: TaskRunner) -> None:
     first, second = partitions(2)
-    run = run_over(stage, [{"partition": first}, {"partition": first}])
-    assert [run.once(map_index=index).state for index in (0, 1)] == ["success", "failed"]
-    assert run.clear(map_index=0).once(map_index=0).state == "success"
+    run = run_over(task_runner, [{"partition": first}, {"partition": first}])
+    assert [run.run_try(map_index=index).state for index in (0, 1)] == ["success", "failed"]
+    assert run.clear(map_index=0).run_try(map_index=0).state == "success"
     with type(run.dag)(run.dag.dag_id, schedule=None, default_args=run.dag.default_args) as dag:
         SmsCampaignOperator.partial(task_id="campaign", source=rows(20), content=TEXT).expand_kwargs(
             [{"partition": first}, {"partition": second}]
         )
     run.dag = dag
-    assert run.clear(map_index=1).once(map_index=1).state == "success"
-    assert reached(stage) == Counter(digits(20))
+    assert run.clear(map_index=1).run_try(map_index=1).state == "success"
+    assert count_messages(task_runner) == Counter(digits(20))
 
 
-def test_partitions_of_several_contents_are_campaigns_of_their_own(stage: Stage) -> None:
+def test_partitions_of_several_contents_are_campaigns_of_their_own(task_runner: TaskRunner) -> None:
     with new_dag() as dag:
         SmsCampaignOperator.partial(task_id="campaign", source=rows(20)).expand(
             partition=partitions(2), content=[TEXT, f"{TEXT} again"]
         )
-    run = Run(stage, dag)
-    assert [run.once(map_index=index).state for index in range(4)] == ["success"] * 4
-    assert set(reached(stage).values()) == {2}
+    run = Run(task_runner, dag)
+    assert [run.run_try(map_index=index).state for index in range(4)] == ["success"] * 4
+    assert set(count_messages(task_runner).values()) == {2}
 
 
-def test_partitions_of_several_sources_are_campaigns_of_their_own(stage: Stage) -> None:
+def test_partitions_of_several_sources_are_campaigns_of_their_own(task_runner: TaskRunner) -> None:
     given = [{"partition": first, "source": rows(number)} for number in (20, 10) for first in partitions(2)]
-    run = run_over(stage, given)
-    assert [run.once(map_index=index).state for index in range(4)] == ["success"] * 4
+    run = run_over(task_runner, given)
+    assert [run.run_try(map_index=index).state for index in range(4)] == ["success"] * 4
 
 
-def test_swapped_partitions_are_refused(stage: Stage) -> None:
+def test_swapped_partitions_are_refused(task_runner: TaskRunner) -> None:
     first, second = partitions(2)
-    run = run_over(stage, [{"partition": first}, {"partition": second}])
-    assert [run.once(map_index=index).state for index in (0, 1)] == ["success"] * 2
-    before = requests(stage)
+    run = run_over(task_runner, [{"partition": first}, {"partition": second}])
+    assert [run.run_try(map_index=index).state for index in (0, 1)] == ["success"] * 2
+    before = requests(task_runner)
     for index in (0, 1):
         run.clear(map_index=index)
     with type(run.dag)(run.dag.dag_id, schedule=None, default_args=run.dag.default_args) as dag:
@@ -141,11 +143,11 @@ def test_swapped_partitions_are_refused(stage: Stage) -> None:
             [{"partition": second}, {"partition": first}]
         )
     run.dag = dag
-    swapped = [run.once(map_index=index) for index in (0, 1)]
+    swapped = [run.run_try(map_index=index) for index in (0, 1)]
     assert [one.state for one in swapped] == ["failed"] * 2
     for index, ended in enumerate(swapped):
         assert f"was partition {index} of 2, and this one is partition {1 - index} of 2" in ended.error
-    assert (requests(stage), reached(stage)) == (before, Counter(digits(20)))
+    assert (requests(task_runner), count_messages(task_runner)) == (before, Counter(digits(20)))
 
 
 DIVIDES = "{{ 1 // 0 }}"
@@ -157,15 +159,17 @@ DIVIDES = "{{ 1 // 0 }}"
     [{"content": DIVIDES}, {"cpaas_conn_id": "cpaas_missing"}, {"on_unknown": "never"}, {"partition": None}],
     ids=["template", "connection", "argument", "no partition"],
 )
-def test_partition_of_a_try_that_fails_early_is_sent_by_no_other(stage: Stage, broken: dict[str, Any]) -> None:
+def test_partition_of_a_try_that_fails_early_is_sent_by_no_other(
+    task_runner: TaskRunner, broken: dict[str, Any]
+) -> None:
     first, second = partitions(2)
     given: list[dict[str, Any]] = [
         {"partition": first, "content": TEXT},
         {"partition": second, "content": DIVIDES},
     ]
-    run = run_over(stage, given, retries=0)
-    assert [run.once(map_index=index).state for index in (0, 1)] == ["success", "failed"]
+    run = run_over(task_runner, given, retries=0)
+    assert [run.run_try(map_index=index).state for index in (0, 1)] == ["success", "failed"]
     given[0].update({"partition": second, **broken})
     given[1].update({"partition": first, "content": TEXT})
-    assert [run.clear(map_index=index).once(map_index=index).state for index in (0, 1)] == ["failed"] * 2
-    assert max(reached(stage).values()) == 1
+    assert [run.clear(map_index=index).run_try(map_index=index).state for index in (0, 1)] == ["failed"] * 2
+    assert max(count_messages(task_runner).values()) == 1

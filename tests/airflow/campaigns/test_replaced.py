@@ -1,4 +1,4 @@
-"""A try of a campaign whose task instance Airflow has given to another try meanwhile."""
+"""A try of a campaign that Airflow replaced with another try while it ran."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 
 from cpaas_provider.operators import SmsCampaignOperator
 from tests.airflow.harness.campaigns import around_requests
-from tests.airflow.harness.stage import Stage, phone
+from tests.airflow.harness.task_runner import TaskRunner, phone
 from tests.airflow.harness.tries import Run, new_dag
 
 
-def test_what_it_knows_does_not_take_the_place_of_the_new_trys_outcome_file(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_replaced_try_does_not_overwrite_the_results_file_of_the_new_try(
+    task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes = tmp_path / "outcomes.jsonl"
 
@@ -28,7 +28,7 @@ def test_what_it_knows_does_not_take_the_place_of_the_new_trys_outcome_file(
     around_requests(monkeypatch, replaced_meanwhile)
     with new_dag() as dag:
         SmsCampaignOperator(task_id="c", source=[phone("ada")], content="Hello", results_path=str(outcomes))
-    run = Run(stage, dag)
-    replaced = run.once()
+    run = Run(task_runner, dag)
+    replaced = run.run_try()
     assert "replaced this try" in replaced.error
     assert outcomes.read_text() == "of the new try"

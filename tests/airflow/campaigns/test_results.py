@@ -1,4 +1,4 @@
-"""What is left for tasks downstream: a small XCom, and a file that says of every row what became of it."""
+"""Results for downstream tasks: a small XCom, and a file with the outcome of every row."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import pytest
 from cpaas_provider.operators import SmsCampaignOperator
 from cpaas_provider.sources import results_file
 from tests.airflow.harness.campaigns import (
-    accept_all,
     around_requests,
+    clear_faults,
     counts,
     digits,
-    lines,
+    limit_batches,
     outcomes,
-    refuse,
+    read_results,
+    reject_recipients,
     rows,
-    small_packs,
     sms,
 )
-from tests.airflow.harness.kinds import FailsAfterwards
-from tests.airflow.harness.stage import ATTEMPTS, Stage, fault
+from tests.airflow.harness.kinds import FailsAfterSend
+from tests.airflow.harness.task_runner import ATTEMPTS, TaskRunner, fault
 from tests.unit.docs.results import documented_keys
 
 FILES = pytest.mark.parametrize("name", ["o.jsonl", "o.ndjson", "o.parquet"])
@@ -38,53 +38,53 @@ def mixed() -> list[dict[str, Any]]:
 
 
 @FILES
-def test_every_row_is_named_with_what_became_of_it(stage: Stage, tmp_path: Path, name: str) -> None:
-    refuse(stage, [digits(4)[3]])
-    failed = sms(stage, mixed(), results_path=f"file://{tmp_path}/{{{{ dag.dag_id }}}}/{name}").once()
+def test_results_file_has_every_row_with_its_outcome(task_runner: TaskRunner, tmp_path: Path, name: str) -> None:
+    reject_recipients(task_runner, [digits(4)[3]])
+    failed = sms(task_runner, mixed(), results_path=f"file://{tmp_path}/{{{{ dag.dag_id }}}}/{name}").run_try()
     (file,) = tmp_path.glob(f"*/{name}")
-    found = {line["row"]: line for line in lines(file)}
+    found = {line["row"]: line for line in read_results(file)}
     assert [found[row]["outcome"] for row in range(1, 8)] == [
         "sent", "sent", "sent", "rejected", "duplicate", "invalid_row", "invalid_row"
     ]  # fmt: skip
     assert [found[row]["recipient"] for row in (1, 4, 7)] == [digits(1)[0], digits(4)[3], "2348031200010"]
     assert (found[1]["pages"], found[1]["reference"][:6]) == (1, "cpaas-")
-    assert found[1]["message_id"] in {one["message_id"] for one in stage.sandbox.inbox("sms")["items"]}
+    assert found[1]["message_id"] in {one["message_id"] for one in task_runner.sandbox.inbox("sms")["items"]}
     assert found[7]["reason"] == "has no value for the placeholder name"
     assert "x" not in (found[6]["reason"] or "").split()
     assert counts(failed.report) == {"sent": 3, "rejected": 1, "invalid_rows": 2, "duplicates": 1}
 
 
 @FILES
-def test_it_is_whole_also_when_the_task_failed_in_the_middle(stage: Stage, tmp_path: Path, name: str) -> None:
-    small_packs(stage)
-    stage.sandbox.control(*fault("send_sms", "unauthorized", after=2))
-    run = sms(stage, rows(5), results_path=str(tmp_path / name))
-    assert run.once().state == "failed"
+def test_results_file_is_complete_after_a_task_that_failed_midway(
+    task_runner: TaskRunner, tmp_path: Path, name: str
+) -> None:
+    limit_batches(task_runner)
+    task_runner.sandbox.control(*fault("send_sms", "unauthorized", after=2))
+    run = sms(task_runner, rows(5), results_path=str(tmp_path / name))
+    assert run.run_try().state == "failed"
     assert Counter(outcomes(tmp_path / name).values()) == {"sent": 2, "not_sent": 3}
-    accept_all(stage)
-    run.clear().once()
+    clear_faults(task_runner)
+    run.clear().run_try()
     assert Counter(outcomes(tmp_path / name).values()) == {"sent": 5}
 
 
-def test_a_path_of_another_kind_is_refused_before_anything_is_sent(stage: Stage, tmp_path: Path) -> None:
-    failed = sms(stage, rows(2), results_path=f"{tmp_path}/o{{{{ '.csv' }}}}").once()
-    assert (failed.state, stage.sandbox.counters()["sms"]["requests"]) == ("failed", 0)
+def test_path_of_another_format_is_refused_before_any_request(task_runner: TaskRunner, tmp_path: Path) -> None:
+    failed = sms(task_runner, rows(2), results_path=f"{tmp_path}/o{{{{ '.csv' }}}}").run_try()
+    assert (failed.state, task_runner.sandbox.counters()["sms"]["requests"]) == ("failed", 0)
     assert ".jsonl, .ndjson, .parquet" in failed.error
 
 
 @FILES
-def test_a_place_that_cannot_be_written_is_found_before_anything_is_sent(
-    stage: Stage, tmp_path: Path, name: str
-) -> None:
+def test_unwritable_path_fails_before_any_request(task_runner: TaskRunner, tmp_path: Path, name: str) -> None:
     (tmp_path / "taken").write_text("")
     path = tmp_path / "taken" / name
-    run = sms(stage, rows(3), results_path=str(path))
-    first = run.once()
-    assert (first.state, first.report, stage.sandbox.counters()["sms"]["requests"]) == ("up_for_retry", None, 0)
+    run = sms(task_runner, rows(3), results_path=str(path))
+    first = run.run_try()
+    assert (first.state, first.report, task_runner.sandbox.counters()["sms"]["requests"]) == ("up_for_retry", None, 0)
     assert f"The results file {path} cannot be written (FileExistsError: File exists)" in first.error
     assert "Nothing was sent in this try" in first.error
     (tmp_path / "taken").unlink()
-    assert (run.once().state, set(outcomes(path).values())) == ("success", {"sent"})
+    assert (run.run_try().state, set(outcomes(path).values())) == ("success", {"sent"})
 
 
 @contextmanager
@@ -95,34 +95,34 @@ def full_disk() -> Iterator[None]:
         yield
 
 
-def test_a_full_disk_is_found_before_anything_is_sent(stage: Stage, tmp_path: Path) -> None:
+def test_full_disk_fails_before_any_request(task_runner: TaskRunner, tmp_path: Path) -> None:
     with full_disk():
-        failed = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl")).once()
-    assert (failed.state, stage.sandbox.counters()["sms"]["requests"]) == ("up_for_retry", 0)
+        failed = sms(task_runner, rows(3), results_path=str(tmp_path / "o.jsonl")).run_try()
+    assert (failed.state, task_runner.sandbox.counters()["sms"]["requests"]) == ("up_for_retry", 0)
     assert "No space left on device" in failed.error
 
 
 def test_mode_that_cannot_be_used_fails_before_anything_is_sent(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__CPAAS__RESULTS_FILE_MODE", "rw")
-    failed = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl")).once()
-    assert (failed.state, stage.sandbox.counters()["sms"]["requests"]) == ("failed", 0)
+    failed = sms(task_runner, rows(3), results_path=str(tmp_path / "o.jsonl")).run_try()
+    assert (failed.state, task_runner.sandbox.counters()["sms"]["requests"]) == ("failed", 0)
     assert "[cpaas] results_file_mode is 'rw'" in failed.error
     assert "Nothing was sent." in failed.error
 
 
-def test_trying_a_place_leaves_nothing_there_and_an_earlier_file_alone(stage: Stage, tmp_path: Path) -> None:
+def test_check_of_the_path_leaves_no_file_and_keeps_an_earlier_one(task_runner: TaskRunner, tmp_path: Path) -> None:
     (tmp_path / "o.jsonl").write_text("of an earlier run")
-    failed = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl"), max_recipients=1).once()
-    assert (failed.state, stage.sandbox.counters()["sms"]["requests"]) == ("failed", 0)
+    failed = sms(task_runner, rows(3), results_path=str(tmp_path / "o.jsonl"), max_recipients=1).run_try()
+    assert (failed.state, task_runner.sandbox.counters()["sms"]["requests"]) == ("failed", 0)
     assert [one.name for one in tmp_path.iterdir()] == ["o.jsonl"]
 
 
-def test_a_disk_that_fills_up_is_told_with_what_was_sent_and_a_retry_only_writes(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_disk_that_fills_up_fails_with_the_counts_and_a_retry_only_writes(
+    task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = sms(stage, rows(3), results_path=str(tmp_path / "o.jsonl"))
+    run = sms(task_runner, rows(3), results_path=str(tmp_path / "o.jsonl"))
     with ExitStack() as disk:
 
         async def fills_up(request: Callable[[], Awaitable[Any]]) -> Any:
@@ -130,37 +130,39 @@ def test_a_disk_that_fills_up_is_told_with_what_was_sent_and_a_retry_only_writes
             return await request()
 
         around_requests(monkeypatch, fills_up)
-        first = run.once()
+        first = run.run_try()
     assert (first.state, counts(first.report)) == ("up_for_retry", {"sent": 3})
     assert f"The results file {tmp_path}/o.jsonl could not be written (OSError: No space left on device)" in first.error
     assert "All tries together: 3 recipients: 3 sent" in first.error
     assert "The next try writes the file. It sends to no accepted recipient again." in first.error
-    second = run.once()
-    assert (second.state, stage.sandbox.counters()["sms"]["requests"]) == ("success", 1)
+    second = run.run_try()
+    assert (second.state, task_runner.sandbox.counters()["sms"]["requests"]) == ("success", 1)
     assert set(outcomes(tmp_path / "o.jsonl").values()) == {"sent"}
 
 
-def test_the_xcom_is_small_and_the_same_when_a_later_try_only_reports(stage: Stage) -> None:
-    small_packs(stage, 2)
-    run = sms(stage, rows(20), post_execute=FailsAfterwards(1))
-    *_, second = run.to_the_end()
+def test_xcom_is_small_and_the_same_when_a_later_try_only_reports(task_runner: TaskRunner) -> None:
+    limit_batches(task_runner, 2)
+    run = sms(task_runner, rows(20), post_execute=FailsAfterSend(1))
+    *_, second = run.run_to_end()
     assert len(json.dumps(second.result)) < 1000
     assert set(second.result) == documented_keys(SmsCampaignOperator)
     assert (second.result["requests"], second.result["charge"], second.result["sent"]) == (10, 80.0, 20)
-    assert second.result["balance"] == stage.sandbox.counters()["balance"]
+    assert second.result["balance"] == task_runner.sandbox.counters()["balance"]
 
 
-def test_progress_is_told_at_a_steady_pace_and_as_metrics(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_logged_at_intervals_and_as_metrics(
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gauges: list[tuple[str, float, dict[str, str]]] = []
 
     def gauge(name: str, value: float, *_: Any, tags: dict[str, str], **__: Any) -> None:
         gauges.append((name, value, tags))
 
     monkeypatch.setattr("airflow.sdk.observability.stats.gauge", gauge)
-    small_packs(stage)
-    stage.sandbox.control(*fault("send_sms", "latency", ms=30))
-    run = sms(stage, rows(10), progress_interval=0.05)
-    done = run.once()
+    limit_batches(task_runner)
+    task_runner.sandbox.control(*fault("send_sms", "latency", ms=30))
+    run = sms(task_runner, rows(10), progress_interval=0.05)
+    done = run.run_try()
     told = [line for line in done.log.splitlines() if "recipients done" in line]
     assert len(told) >= 3
     assert "10 of 10 recipients done (100 %): 10 sent" in told[-1]
@@ -169,7 +171,7 @@ def test_progress_is_told_at_a_steady_pace_and_as_metrics(stage: Stage, monkeypa
     assert gauges[0][2] == {"dag_id": run.dag.dag_id, "task_id": "campaign"}
 
 
-def test_what_a_failing_try_could_not_do_stands_in_its_report(stage: Stage) -> None:
-    stage.sandbox.control(*fault("send_sms", "rate_limit", times=ATTEMPTS, retry_after=0))
-    first = sms(stage, rows(4)).once()
+def test_report_of_a_failed_try_counts_recipients_not_sent_to(task_runner: TaskRunner) -> None:
+    task_runner.sandbox.control(*fault("send_sms", "rate_limit", times=ATTEMPTS, retry_after=0))
+    first = sms(task_runner, rows(4)).run_try()
     assert (first.state, first.report["not_sent"], first.report["requests"]) == ("up_for_retry", 4, 0)

@@ -1,4 +1,4 @@
-"""The send window: closed it defers, open it sends, and whoever may be reached now does not wait for the others."""
+"""The send window: open it sends, closed it defers, and a recipient whose window is open does not wait for others."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from airflow.sdk import timezone
 
 from cpaas_provider.sending.campaign import batcher
-from tests.airflow.harness.campaigns import counts, digits, reached, requests, rows, small_packs, sms
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.campaigns import count_messages, counts, digits, limit_batches, requests, rows, sms
+from tests.airflow.harness.task_runner import TaskRunner
 
 HOUR = dt.timedelta(hours=1)
 
@@ -42,120 +42,129 @@ def hours(monkeypatch: pytest.MonkeyPatch) -> Any:
     return pass_by
 
 
-def test_open_it_sends(stage: Stage) -> None:
-    done = sms(stage, rows(3), **window(-1, 1)).once()
-    assert (done.state, reached(stage)) == ("success", Counter(digits(3)))
+def test_open_window_sends(task_runner: TaskRunner) -> None:
+    done = sms(task_runner, rows(3), **window(-1, 1)).run_try()
+    assert (done.state, count_messages(task_runner)) == ("success", Counter(digits(3)))
 
 
-def test_over_midnight_too(stage: Stage) -> None:
-    assert sms(stage, rows(3), **window(-1, 22)).once().state == "success"
+def test_open_window_across_midnight_sends(task_runner: TaskRunner) -> None:
+    assert sms(task_runner, rows(3), **window(-1, 22)).run_try().state == "success"
 
 
-def test_closed_it_is_deferred_until_it_opens_and_sends_then(stage: Stage, hours: Any) -> None:
-    run = sms(stage, rows(3), **window(2, 5))
-    deferred = run.once()
-    assert (deferred.state, requests(stage)) == ("deferred", 0)
+def test_closed_window_defers_until_it_opens(task_runner: TaskRunner, hours: Any) -> None:
+    run = sms(task_runner, rows(3), **window(2, 5))
+    deferred = run.run_try()
+    assert (deferred.state, requests(task_runner)) == ("deferred", 0)
     assert 1.9 * HOUR < until(deferred) <= 2 * HOUR
     hours(3)
-    resumed = run.fires(early=True).once()
-    assert (resumed.state, resumed.number, reached(stage)) == ("success", 1, Counter(digits(3)))
+    resumed = run.fire_trigger(early=True).run_try()
+    assert (resumed.state, resumed.number, count_messages(task_runner)) == ("success", 1, Counter(digits(3)))
 
 
-def test_closing_in_the_middle_puts_the_rest_off(stage: Stage, hours: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_packs(stage)
-    run = sms(stage, rows(6), **window(-1, 1))
+def test_window_that_closes_midway_defers_remaining_recipients(
+    task_runner: TaskRunner, hours: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_batches(task_runner)
+    run = sms(task_runner, rows(6), **window(-1, 1))
     asked = iter([0, 0, 0])
     now = dt.datetime.now
     clock = type("Clock", (dt.datetime,), {"now": classmethod(lambda _, zone: now(zone) + next(asked, 2) * HOUR)})
     monkeypatch.setattr(batcher, "datetime", clock)
-    deferred = run.once()
+    deferred = run.run_try()
     assert deferred.state == "deferred"
-    sent = sum(reached(stage).values())
+    sent = sum(count_messages(task_runner).values())
     assert 0 < sent < 6
     assert 20.9 * HOUR < until(deferred) < 23.1 * HOUR
     monkeypatch.undo()
     hours(24)
-    resumed = run.fires(early=True).once()
-    assert (resumed.state, reached(stage), counts(resumed.result)) == ("success", Counter(digits(6)), {"sent": 6})
+    resumed = run.fire_trigger(early=True).run_try()
+    assert (resumed.state, count_messages(task_runner), counts(resumed.result)) == (
+        "success",
+        Counter(digits(6)),
+        {"sent": 6},
+    )
 
 
-def test_a_campaign_that_began_in_time_is_not_late_when_it_goes_on(stage: Stage, hours: Any) -> None:
-    run = sms(stage, rows(3), max_lateness=HOUR, **window(2, 5))
-    assert run.once().state == "deferred"
+def test_campaign_that_began_in_time_is_not_stale_when_it_resumes(task_runner: TaskRunner, hours: Any) -> None:
+    run = sms(task_runner, rows(3), max_lateness=HOUR, **window(2, 5))
+    assert run.run_try().state == "deferred"
     hours(3)
     run.age(days=2)
-    assert run.fires(early=True).once().state == "success"
+    assert run.fire_trigger(early=True).run_try().state == "success"
 
 
-class TestTimeZonesOfTheirOwn:
+class TestTimezoneColumn:
     def people(self) -> list[dict[str, Any]]:
         """Two whose clock is the campaign's and two whose clock is twelve hours on."""
         here, there = rows(2, zone="Etc/UTC"), rows(2, 10, zone="Etc/GMT-12")
         return [here[0], there[0], here[1], there[1]]
 
-    def test_those_whose_hours_it_is_are_reached_and_the_others_when_theirs_come(
-        self, stage: Stage, hours: Any
+    def test_recipients_are_sent_to_when_the_window_of_their_timezone_is_open(
+        self, task_runner: TaskRunner, hours: Any
     ) -> None:
         given = {**window(-1, 3), "timezone_column": "zone"}
-        run = sms(stage, self.people(), **given)
-        deferred = run.once()
-        assert (deferred.state, reached(stage)) == ("deferred", Counter(digits(2)))
+        run = sms(task_runner, self.people(), **given)
+        deferred = run.run_try()
+        assert (deferred.state, count_messages(task_runner)) == ("deferred", Counter(digits(2)))
         assert 10.9 * HOUR < until(deferred) < 11.1 * HOUR
         hours(12)
-        resumed = run.fires(early=True).once()
-        assert (resumed.state, reached(stage)) == ("success", Counter([*digits(2), *digits(2, 10)]))
+        resumed = run.fire_trigger(early=True).run_try()
+        assert (resumed.state, count_messages(task_runner)) == ("success", Counter([*digits(2), *digits(2, 10)]))
 
-    def test_a_zone_nobody_knows_is_an_invalid_row(self, stage: Stage) -> None:
+    def test_unknown_timezone_is_an_invalid_row(self, task_runner: TaskRunner) -> None:
         given = {**window(-1, 3), "timezone_column": "zone"}
-        failed = sms(stage, [*rows(2, zone="Etc/UTC"), *rows(1, 5, zone="Mars/Olympus")], **given).once()
+        failed = sms(task_runner, [*rows(2, zone="Etc/UTC"), *rows(1, 5, zone="Mars/Olympus")], **given).run_try()
         assert counts(failed.report) == {"sent": 2, "invalid_rows": 1}
 
 
-def test_a_retry_outside_of_the_hours_waits_too(stage: Stage, hours: Any) -> None:
-    small_packs(stage)
+def test_retry_outside_the_window_is_deferred(task_runner: TaskRunner, hours: Any) -> None:
+    limit_batches(task_runner)
     run = sms(
-        stage, rows(3), cpaas_conn_id="cpaas_{{ 'refused' if ti.try_number == 1 else 'default' }}", **window(-1, 1)
+        task_runner,
+        rows(3),
+        cpaas_conn_id="cpaas_{{ 'refused' if ti.try_number == 1 else 'default' }}",
+        **window(-1, 1),
     )
-    assert run.once().state == "up_for_retry"
+    assert run.run_try().state == "up_for_retry"
     hours(3)
-    assert (run.once().state, requests(stage)) == ("deferred", 0)
+    assert (run.run_try().state, requests(task_runner)) == ("deferred", 0)
 
 
-def test_a_request_of_unknown_outcome_is_not_resent_outside_of_the_hours(stage: Stage, hours: Any) -> None:
-    stage.sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "cut_after", "times": 1})
-    run = sms(stage, rows(2), **window(-1, 1))
-    assert run.once().state == "failed"
+def test_unknown_request_is_not_resent_outside_the_window(task_runner: TaskRunner, hours: Any) -> None:
+    task_runner.sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "cut_after", "times": 1})
+    run = sms(task_runner, rows(2), **window(-1, 1))
+    assert run.run_try().state == "failed"
     hours(3)
-    again = run.change(on_unknown="resend").clear().once()
-    assert (again.state, requests(stage)) == ("deferred", 1)
+    again = run.change(on_unknown="resend").clear().run_try()
+    assert (again.state, requests(task_runner)) == ("deferred", 1)
 
 
 def test_resend_is_deferred_when_the_window_closes_while_it_is_under_way(
-    stage: Stage, hours: Any, monkeypatch: pytest.MonkeyPatch
+    task_runner: TaskRunner, hours: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small_packs(stage)
-    stage.sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "cut_after", "times": 4})
-    run = sms(stage, rows(4), **window(-1, 1))
-    assert run.once().state == "failed"
+    limit_batches(task_runner)
+    task_runner.sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "cut_after", "times": 4})
+    run = sms(task_runner, rows(4), **window(-1, 1))
+    assert run.run_try().state == "failed"
     asked = itertools.chain([0, 0, 0], itertools.repeat(2))
     now = dt.datetime.now
     clock = type("Clock", (dt.datetime,), {"now": classmethod(lambda _, zone: now(zone) + next(asked) * HOUR)})
     monkeypatch.setattr(batcher, "datetime", clock)
-    deferred = run.change(on_unknown="resend").clear().once()
+    deferred = run.change(on_unknown="resend").clear().run_try()
     assert deferred.state == "deferred"
-    assert 4 < requests(stage) < 8
+    assert 4 < requests(task_runner) < 8
     monkeypatch.undo()
     hours(24)
-    resumed = run.fires(early=True).once()
-    assert (resumed.state, counts(resumed.result), requests(stage)) == ("success", {"sent": 4}, 8)
+    resumed = run.fire_trigger(early=True).run_try()
+    assert (resumed.state, counts(resumed.result), requests(task_runner)) == ("success", {"sent": 4}, 8)
 
 
-def test_cleared_while_it_waits_for_the_hours_it_is_sent(stage: Stage, hours: Any) -> None:
+def test_campaign_cleared_while_deferred_sends_when_the_window_is_open(task_runner: TaskRunner, hours: Any) -> None:
     """Nothing was claimed yet, so nothing is in doubt."""
-    run = sms(stage, rows(3), **window(2, 5))
-    assert run.once().state == "deferred"
+    run = sms(task_runner, rows(3), **window(2, 5))
+    assert run.run_try().state == "deferred"
     hours(3)
-    assert (run.clear().once().state, reached(stage)) == ("success", Counter(digits(3)))
+    assert (run.clear().run_try().state, count_messages(task_runner)) == ("success", Counter(digits(3)))
 
 
 @pytest.mark.parametrize(
@@ -168,6 +177,6 @@ def test_cleared_while_it_waits_for_the_hours_it_is_sent(stage: Stage, hours: An
         {"timezone_column": "zone"},
     ],
 )
-def test_a_window_that_cannot_be_is_refused_where_the_dag_is_written(stage: Stage, given: dict[str, Any]) -> None:
+def test_invalid_window_is_refused_in_the_dag_file(task_runner: TaskRunner, given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"send_window|timezone"):
-        sms(stage, rows(1), **given)
+        sms(task_runner, rows(1), **given)

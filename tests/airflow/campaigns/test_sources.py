@@ -15,9 +15,9 @@ from airflow.sdk import DAG, task
 from cpaas_provider.operators.email import EmailCampaignOperator
 from cpaas_provider.operators.sms import SmsCampaignOperator
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ListSource, ParquetSource, SqlSource
-from tests.airflow.harness.campaigns import TEXT, counts, digits, email, reached, requests, rows, sms, texts
+from tests.airflow.harness.campaigns import TEXT, count_messages, counts, digits, email, last_texts, requests, rows, sms
 from tests.airflow.harness.running import run as run_dag
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.task_runner import TaskRunner
 
 EIGHT = digits(8)
 
@@ -71,22 +71,22 @@ def people_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_people_get_the_same_from_every_kind_of_source(stage: Stage, tmp_path: Path, kind: str) -> None:
+def test_every_kind_of_source_sends_the_same_messages(task_runner: TaskRunner, tmp_path: Path, kind: str) -> None:
     if kind == "sql":
         pytest.importorskip("airflow.providers.sqlite")
-    done = sms(stage, KINDS[kind](tmp_path)).once()
+    done = sms(task_runner, KINDS[kind](tmp_path)).run_try()
     assert (done.state, counts(done.result)) == ("success", {"sent": 8})
-    assert texts(stage) == {one: TEXT.format(name=f"Person {n}") for n, one in enumerate(EIGHT)}
+    assert last_texts(task_runner) == {one: TEXT.format(name=f"Person {n}") for n, one in enumerate(EIGHT)}
 
 
-def test_a_source_of_another_kind_in_the_next_try_is_the_same_people(stage: Stage, tmp_path: Path) -> None:
-    run = sms(stage, as_csv(tmp_path))
-    run.once()
-    again = run.change(source=as_json_lines(tmp_path)).clear().once()
-    assert (again.state, requests(stage)) == ("success", 1)
+def test_source_of_another_kind_after_a_clear_sends_nothing_again(task_runner: TaskRunner, tmp_path: Path) -> None:
+    run = sms(task_runner, as_csv(tmp_path))
+    run.run_try()
+    again = run.change(source=as_json_lines(tmp_path)).clear().run_try()
+    assert (again.state, requests(task_runner)) == ("success", 1)
 
 
-def test_the_output_of_a_task_upstream(stage: Stage) -> None:
+def test_output_of_an_upstream_task_is_a_source(task_runner: TaskRunner) -> None:
     with DAG("campaign_of_a_task", schedule=None) as dag:
 
         @task
@@ -94,16 +94,16 @@ def test_the_output_of_a_task_upstream(stage: Stage) -> None:
             return [*rows(3), {"phone": "+2348031200009", "name": "{{ conn.cpaas_default.password }}"}]
 
         SmsCampaignOperator(task_id="campaign", source=people(), content=TEXT)
-    with stage.listening():
+    with task_runner.record_logs():
         done = run_dag(dag)
     assert (done.state("campaign"), done.xcom("campaign")["sent"]) == ("success", 4)
-    assert reached(stage) == Counter([*digits(3), "2348031200009"])
+    assert count_messages(task_runner) == Counter([*digits(3), "2348031200009"])
     # What a task hands over is data.
-    assert stage.sandbox.api_key not in texts(stage)["2348031200009"]
+    assert task_runner.sandbox.api_key not in last_texts(task_runner)["2348031200009"]
     assert done.rendered("campaign")["source"] == "list of 4 items"
 
 
-def test_the_outputs_of_mapped_tasks_upstream(stage: Stage) -> None:
+def test_outputs_of_mapped_upstream_tasks_are_a_source(task_runner: TaskRunner) -> None:
     with DAG("campaign_of_mapped_tasks", schedule=None) as dag:
 
         @task
@@ -111,19 +111,19 @@ def test_the_outputs_of_mapped_tasks_upstream(stage: Stage) -> None:
             return rows(1, number)[0]
 
         SmsCampaignOperator(task_id="campaign", source=person.expand(number=[0, 1, 2]), content=TEXT)
-    with stage.listening():
+    with task_runner.record_logs():
         done = run_dag(dag)
-    assert (done.state("campaign"), reached(stage)) == ("success", Counter(digits(3)))
+    assert (done.state("campaign"), count_messages(task_runner)) == ("success", Counter(digits(3)))
 
 
-def test_bare_recipients_need_no_columns(stage: Stage) -> None:
-    done = sms(stage, ["08031200000", "+2348031200001"], content="The same to all").once()
-    assert (done.state, set(texts(stage).values())) == ("success", {"The same to all"})
+def test_bare_recipients_need_no_columns(task_runner: TaskRunner) -> None:
+    done = sms(task_runner, ["08031200000", "+2348031200001"], content="The same to all").run_try()
+    assert (done.state, set(last_texts(task_runner).values())) == ("success", {"The same to all"})
 
 
-def test_a_path_is_a_template(stage: Stage, tmp_path: Path) -> None:
+def test_path_is_a_template(task_runner: TaskRunner, tmp_path: Path) -> None:
     as_csv(tmp_path)
-    assert sms(stage, f"{tmp_path}/{{{{ 'people' }}}}.csv").once().state == "success"
+    assert sms(task_runner, f"{tmp_path}/{{{{ 'people' }}}}.csv").run_try().state == "success"
 
 
 @pytest.mark.parametrize(
@@ -136,104 +136,108 @@ def test_a_path_is_a_template(stage: Stage, tmp_path: Path) -> None:
         (None, "failed", "source is empty"),
     ],
 )
-def test_a_source_that_cannot_be_read_sends_nothing(stage: Stage, source: Any, state: str, words: str) -> None:
-    failed = sms(stage, source).once()
-    assert (failed.state, requests(stage)) == (state, 0)
+def test_source_that_cannot_be_read_sends_nothing(task_runner: TaskRunner, source: Any, state: str, words: str) -> None:
+    failed = sms(task_runner, source).run_try()
+    assert (failed.state, requests(task_runner)) == (state, 0)
     assert words in failed.error
     assert "2348031200000" not in failed.error
 
 
-def test_a_column_that_is_missing_is_named(stage: Stage, tmp_path: Path) -> None:
-    failed = sms(stage, as_csv(tmp_path), content="Hello {surname}", recipient_column="tel").once()
-    assert (failed.state, requests(stage)) == ("failed", 0)
+def test_column_that_is_missing_is_named(task_runner: TaskRunner, tmp_path: Path) -> None:
+    failed = sms(task_runner, as_csv(tmp_path), content="Hello {surname}", recipient_column="tel").run_try()
+    assert (failed.state, requests(task_runner)) == ("failed", 0)
     assert "no column surname, tel. It has: phone, name" in failed.error
 
 
 class TestPlaceholders:
-    def test_each_from_a_column_of_another_name(self, stage: Stage) -> None:
-        sms(stage, rows(1), content="Hello {you}", substitutions={"you": "name"}).once()
-        assert texts(stage) == {EIGHT[0]: "Hello Person 0"}
+    def test_placeholder_is_filled_from_a_column_of_another_name(self, task_runner: TaskRunner) -> None:
+        sms(task_runner, rows(1), content="Hello {you}", substitutions={"you": "name"}).run_try()
+        assert last_texts(task_runner) == {EIGHT[0]: "Hello Person 0"}
 
-    def test_a_default_stands_where_a_row_has_none(self, stage: Stage) -> None:
+    def test_substitution_default_fills_an_empty_cell(self, task_runner: TaskRunner) -> None:
         given = [*rows(1), {"phone": f"+{EIGHT[1]}", "name": None}]
-        done = sms(stage, given, substitution_defaults={"name": "friend"}).once()
-        assert (done.state, texts(stage)[EIGHT[1]]) == ("success", TEXT.format(name="friend"))
+        done = sms(task_runner, given, substitution_defaults={"name": "friend"}).run_try()
+        assert (done.state, last_texts(task_runner)[EIGHT[1]]) == ("success", TEXT.format(name="friend"))
 
-    def test_a_default_of_no_placeholder_is_refused(self, stage: Stage) -> None:
-        failed = sms(stage, rows(1), substitution_defaults={"nmae": "friend"}).once()
+    def test_default_without_its_placeholder_is_refused(self, task_runner: TaskRunner) -> None:
+        failed = sms(task_runner, rows(1), substitution_defaults={"nmae": "friend"}).run_try()
         assert (failed.state, "names nmae, and the text has no such placeholder" in failed.error) == ("failed", True)
 
-    def test_one_that_no_column_fills_is_refused_and_nobody_reads_it(self, stage: Stage) -> None:
-        failed = sms(stage, rows(3), content="Hello {name}, {code}", substitutions=["name"]).once()
-        assert (failed.state, reached(stage)) == ("failed", {})
+    def test_placeholder_without_a_column_is_refused_and_nothing_is_sent(self, task_runner: TaskRunner) -> None:
+        failed = sms(task_runner, rows(3), content="Hello {name}, {code}", substitutions=["name"]).run_try()
+        assert (failed.state, count_messages(task_runner)) == ("failed", {})
         assert "code" in failed.error
 
-    def test_an_empty_list_says_that_there_are_none(self, stage: Stage) -> None:
-        done = sms(stage, rows(1), content="Braces like {these}", substitutions=[]).once()
-        assert (done.state, texts(stage)) == ("success", {EIGHT[0]: "Braces like {these}"})
+    def test_empty_substitutions_leave_braces_as_text(self, task_runner: TaskRunner) -> None:
+        done = sms(task_runner, rows(1), content="Braces like {these}", substitutions=[]).run_try()
+        assert (done.state, last_texts(task_runner)) == ("success", {EIGHT[0]: "Braces like {these}"})
 
-    def test_another_way_to_write_them(self, stage: Stage) -> None:
-        stage.connect("cpaas_default", placeholder_format="%name%")
-        stage.sandbox.control("PUT", "settings", {"placeholder_format": "%name%"})
-        sms(stage, rows(1), content="Hello %name% {name}").once()
-        assert texts(stage) == {EIGHT[0]: "Hello Person 0 {name}"}
+    def test_placeholder_format_can_be_changed(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", placeholder_format="%name%")
+        task_runner.sandbox.control("PUT", "settings", {"placeholder_format": "%name%"})
+        sms(task_runner, rows(1), content="Hello %name% {name}").run_try()
+        assert last_texts(task_runner) == {EIGHT[0]: "Hello Person 0 {name}"}
 
-    def test_of_a_template_of_the_service(self, stage: Stage) -> None:
+    def test_placeholders_of_a_service_template_are_filled(self, task_runner: TaskRunner) -> None:
         given = rows(2, company="Shop")
-        done = sms(stage, given, content=None, template_id="tpl_welcome", substitutions=["name", "company"]).once()
+        done = sms(
+            task_runner, given, content=None, template_id="tpl_welcome", substitutions=["name", "company"]
+        ).run_try()
         assert (done.state, done.result["pages"]) == ("success", {})
-        assert texts(stage)[EIGHT[1]] == "Hello Person 1, welcome to Shop!"
+        assert last_texts(task_runner)[EIGHT[1]] == "Hello Person 1, welcome to Shop!"
 
-    def test_without_a_text_nothing_is_sent(self, stage: Stage) -> None:
-        failed = sms(stage, rows(1), content="{{ '' }}").once()
+    def test_empty_content_sends_nothing(self, task_runner: TaskRunner) -> None:
+        failed = sms(task_runner, rows(1), content="{{ '' }}").run_try()
         assert (failed.state, "content is empty after rendering" in failed.error) == ("failed", True)
 
     @pytest.mark.parametrize("given", ["name", 5])
-    def test_substitutions_that_are_none_are_refused(self, stage: Stage, given: Any) -> None:
+    def test_invalid_substitutions_are_refused(self, task_runner: TaskRunner, given: Any) -> None:
         with pytest.raises(ValueError, match="substitutions must be a list of texts"):
-            sms(stage, rows(1), substitutions=given)
+            sms(task_runner, rows(1), substitutions=given)
 
 
 class TestEmail:
     PEOPLE = [{"email": f"Person{n}@Example.org", "name": f"Person {n}"} for n in range(4)]  # noqa: RUF012 - never changed
 
-    def test_everybody_gets_their_own_subject_and_body(self, stage: Stage) -> None:
+    def test_each_recipient_gets_their_own_subject_and_body(self, task_runner: TaskRunner) -> None:
         done = email(
-            stage, self.PEOPLE, subject="For {name}", from_name="The shop", reply_to="office@example.com"
-        ).once()
-        assert (done.state, counts(done.result), requests(stage, "send_email")) == ("success", {"sent": 4}, 1)
-        found = {one["text"]: one["subject"] for one in stage.sandbox.inbox("email")["items"]}
+            task_runner, self.PEOPLE, subject="For {name}", from_name="The shop", reply_to="office@example.com"
+        ).run_try()
+        assert (done.state, counts(done.result), requests(task_runner, "send_email")) == ("success", {"sent": 4}, 1)
+        found = {one["text"]: one["subject"] for one in task_runner.sandbox.inbox("email")["items"]}
         assert found == {TEXT.format(name=f"Person {n}"): f"For Person {n}" for n in range(4)}
 
-    def test_duplicates_in_any_case_of_the_domain_are_sent_once(self, stage: Stage) -> None:
-        done = email(stage, [*self.PEOPLE, {"email": "Person1@EXAMPLE.ORG", "name": "Again"}]).once()
+    def test_duplicates_in_any_case_of_the_domain_are_sent_once(self, task_runner: TaskRunner) -> None:
+        done = email(task_runner, [*self.PEOPLE, {"email": "Person1@EXAMPLE.ORG", "name": "Again"}]).run_try()
         assert counts(done.result) == {"sent": 4, "duplicates": 1}
 
-    def test_a_placeholder_of_the_subject_alone_is_filled(self, stage: Stage) -> None:
-        email(stage, self.PEOPLE[:1], content="The same to all", subject="For {name}").once()
-        (one,) = stage.sandbox.inbox("email")["items"]
+    def test_placeholder_of_the_subject_alone_is_filled(self, task_runner: TaskRunner) -> None:
+        email(task_runner, self.PEOPLE[:1], content="The same to all", subject="For {name}").run_try()
+        (one,) = task_runner.sandbox.inbox("email")["items"]
         assert (one["subject"], one["text"]) == ("For Person 0", "The same to all")
 
-    def test_those_who_are_named_in_a_refusal_are_taken_out(self, stage: Stage) -> None:
+    def test_recipients_named_in_a_rejection_are_left_out(self, task_runner: TaskRunner) -> None:
         arrived = Counter()
-        stage.sandbox.control("POST", "seed", {"refused_recipients": ["person2@example.org", "Person2@example.org"]})
-        failed = email(stage, self.PEOPLE).once()
-        arrived = reached(stage, "email")
+        task_runner.sandbox.control(
+            "POST", "seed", {"refused_recipients": ["person2@example.org", "Person2@example.org"]}
+        )
+        failed = email(task_runner, self.PEOPLE).run_try()
+        arrived = count_messages(task_runner, "email")
         assert counts(failed.report) == {"sent": 3, "rejected": 1}
         assert sum(arrived.values()) == 3
 
-    def test_without_a_sender_nothing_is_sent(self, stage: Stage) -> None:
-        stage.connect("cpaas_default", email_sender_id="")
-        failed = email(stage, self.PEOPLE).once()
-        assert (failed.state, requests(stage, "send_email")) == ("failed", 0)
+    def test_email_without_a_sender_sends_nothing(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", email_sender_id="")
+        failed = email(task_runner, self.PEOPLE).run_try()
+        assert (failed.state, requests(task_runner, "send_email")) == ("failed", 0)
         assert "email_sender_id" in failed.error
 
-    def test_a_task_that_was_an_sms_campaign_does_not_go_on_as_an_email_campaign(self, stage: Stage) -> None:
-        run = sms(stage, rows(2))
-        run.once()
+    def test_email_campaign_does_not_continue_an_sms_campaign(self, task_runner: TaskRunner) -> None:
+        run = sms(task_runner, rows(2))
+        run.run_try()
         operator = EmailCampaignOperator(task_id="other", source=self.PEOPLE, content=TEXT)
         run.dag.task_dict["campaign"] = operator
         operator.task_id, operator.dag = "campaign", run.dag
-        failed = run.clear().once()
-        assert (failed.state, requests(stage, "send_email")) == ("up_for_retry", 0)
+        failed = run.clear().run_try()
+        assert (failed.state, requests(task_runner, "send_email")) == ("up_for_retry", 0)
         assert "another kind of send" in failed.error

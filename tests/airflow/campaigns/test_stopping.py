@@ -1,4 +1,4 @@
-"""A campaign that is told to stop, or whose time is up: nothing further leaves, what is under way is noted."""
+"""A campaign that is stopped or times out: it begins no further request and records those in flight."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.airflow.harness.campaigns import accept_all, counts, digits, reached, requests, rows, small_packs, sms
-from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.campaigns import (
+    clear_faults,
+    count_messages,
+    counts,
+    digits,
+    limit_batches,
+    requests,
+    rows,
+    sms,
+)
+from tests.airflow.harness.task_runner import TaskRunner, fault
 from tests.airflow.journal.test_stopping import Stopper
 
 TEN = digits(10)
@@ -18,68 +27,74 @@ TEN = digits(10)
 def stopper() -> Iterator[Stopper]:
     one = Stopper()
     yield one
-    one.over()
+    one.join()
 
 
-def test_answers_that_come_in_the_last_moment_are_settled_and_the_next_try_sends_the_rest(
-    stage: Stage, stopper: Stopper
+def test_responses_within_the_grace_period_are_recorded_and_the_retry_continues(
+    task_runner: TaskRunner, stopper: Stopper
 ) -> None:
-    small_packs(stage, max_concurrency=2)
-    stage.sandbox.control(*fault("send_sms", "slow_drip", seconds=0.3))
-    stopper.when(lambda: len(reached(stage)) >= 4)
-    run = sms(stage, rows(10), pre_execute=stopper.begins)
-    stopped = run.once()
+    limit_batches(task_runner, max_concurrency=2)
+    task_runner.sandbox.control(*fault("send_sms", "slow_drip", seconds=0.3))
+    stopper.stop_when(lambda: len(count_messages(task_runner)) >= 4)
+    run = sms(task_runner, rows(10), pre_execute=stopper.start)
+    stopped = run.run_try()
     found = counts(stopped.report)
     assert (stopped.state, found.get("unknown_recipients", 0)) == ("up_for_retry", 0)
     assert 4 <= found["sent"] < 10
     assert "stopped the task" in stopped.error
-    accept_all(stage)
-    done = run.change(_pre_execute_hook=None).once()
-    assert (done.state, reached(stage)) == ("success", Counter(TEN))
+    clear_faults(task_runner)
+    done = run.change(_pre_execute_hook=None).run_try()
+    assert (done.state, count_messages(task_runner)) == ("success", Counter(TEN))
 
 
-def test_without_an_answer_it_is_noted_as_unknown_and_at_most_what_was_under_way(
-    stage: Stage, stopper: Stopper
+def test_requests_in_flight_without_a_response_are_recorded_as_unknown(
+    task_runner: TaskRunner, stopper: Stopper
 ) -> None:
-    small_packs(stage, max_concurrency=2)
-    stage.sandbox.control(*fault("send_sms", "stall_body", seconds=30, after=4))
-    stopper.when(lambda: len(reached(stage)) >= 5)
-    run = sms(stage, rows(10), pre_execute=stopper.begins, stop_grace_period=0.3, on_unknown="skip")
-    stopped = run.once()
+    limit_batches(task_runner, max_concurrency=2)
+    task_runner.sandbox.control(*fault("send_sms", "stall_body", seconds=30, after=4))
+    stopper.stop_when(lambda: len(count_messages(task_runner)) >= 5)
+    run = sms(task_runner, rows(10), pre_execute=stopper.start, stop_grace_period=0.3, on_unknown="skip")
+    stopped = run.run_try()
     found = counts(stopped.report)
     assert (stopped.state, found["sent"]) == ("up_for_retry", 4)
     assert 1 <= found["unknown_recipients"] <= 2
-    accept_all(stage)
-    done = run.change(_pre_execute_hook=None).once()
+    clear_faults(task_runner)
+    done = run.change(_pre_execute_hook=None).run_try()
     assert done.state == "success"
     assert counts(done.result) == {
         "sent": 10 - found["unknown_recipients"],
         "unknown_recipients": found["unknown_recipients"],
     }
-    assert max(reached(stage).values()) == 1
+    assert max(count_messages(task_runner).values()) == 1
 
 
-def test_told_before_anything_left_it_sends_nothing(stage: Stage, stopper: Stopper) -> None:
-    run = sms(stage, rows(10), pre_execute=stopper.at_once)
-    stopped = run.once()
-    assert (stopped.state, requests(stage)) == ("up_for_retry", 0)
-    assert (run.change(_pre_execute_hook=None).once().state, reached(stage)) == ("success", Counter(TEN))
+def test_stop_before_the_first_request_sends_nothing(task_runner: TaskRunner, stopper: Stopper) -> None:
+    run = sms(task_runner, rows(10), pre_execute=stopper.stop_at_once)
+    stopped = run.run_try()
+    assert (stopped.state, requests(task_runner)) == ("up_for_retry", 0)
+    assert (run.change(_pre_execute_hook=None).run_try().state, count_messages(task_runner)) == (
+        "success",
+        Counter(TEN),
+    )
 
 
-def test_a_service_that_asks_for_patience_does_not_keep_it(stage: Stage, stopper: Stopper) -> None:
-    stage.sandbox.control(*fault("send_sms", "rate_limit", retry_after=30, times=1))
-    stopper.when(lambda: requests(stage))
-    run = sms(stage, rows(3), pre_execute=stopper.begins)
-    stopped = run.once()
+def test_stop_does_not_wait_for_retry_after(task_runner: TaskRunner, stopper: Stopper) -> None:
+    task_runner.sandbox.control(*fault("send_sms", "rate_limit", retry_after=30, times=1))
+    stopper.stop_when(lambda: requests(task_runner))
+    run = sms(task_runner, rows(3), pre_execute=stopper.start)
+    stopped = run.run_try()
     assert (stopped.state, counts(stopped.report)) == ("up_for_retry", {"not_sent": 3})
-    assert (run.change(_pre_execute_hook=None).once().state, reached(stage)) == ("success", Counter(digits(3)))
+    assert (run.change(_pre_execute_hook=None).run_try().state, count_messages(task_runner)) == (
+        "success",
+        Counter(digits(3)),
+    )
 
 
-def test_told_when_all_is_sent_it_ends_as_it_would_have(stage: Stage) -> None:
+def test_stop_after_the_last_request_changes_nothing(task_runner: TaskRunner) -> None:
     """The event loop is gone by then; what a signal handler calls must not stumble over that."""
 
     def afterwards(context: object, result: object) -> None:
         run.dag.get_task("campaign").on_kill()
 
-    run = sms(stage, rows(3), post_execute=afterwards)
-    assert run.once().state == "success"
+    run = sms(task_runner, rows(3), post_execute=afterwards)
+    assert run.run_try().state == "success"

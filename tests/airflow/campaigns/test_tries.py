@@ -1,4 +1,4 @@
-"""Campaigns over several tries: whatever ended one, the next sends to those who are left, and to nobody else."""
+"""Campaigns over several tries: the next try sends to remaining recipients only."""
 
 from __future__ import annotations
 
@@ -8,121 +8,133 @@ from pathlib import Path
 import pytest
 
 from tests.airflow.harness.campaigns import (
-    accept_all,
+    clear_faults,
+    count_messages,
     counts,
     digits,
-    lines,
+    last_texts,
+    limit_batches,
     outcomes,
-    reached,
-    refuse,
+    read_results,
+    reject_recipients,
     requests,
     rows,
-    small_packs,
     sms,
-    stored_words,
-    texts,
+    stored_state_text,
 )
-from tests.airflow.harness.kinds import FailsAfterwards
-from tests.airflow.harness.stage import ATTEMPTS, Stage, fault
+from tests.airflow.harness.kinds import FailsAfterSend
+from tests.airflow.harness.task_runner import ATTEMPTS, TaskRunner, fault
 
 SIX = digits(6)
 DROPPED = pytest.mark.parametrize("drop_state", [False, True], ids=["kept", "dropped"])
 LOST = pytest.mark.parametrize("how", ["cut_after", "cut_before", "error_500_after", "broken_json", "missing_field"])
 
 
-def lose(stage: Stage, how: str, **params: object) -> None:
+def lose(task_runner: TaskRunner, how: str, **params: object) -> None:
     """Have an answer lost."""
-    stage.sandbox.control(*fault("send_sms", how, **({"field": "id"} if how == "missing_field" else {}), **params))
+    task_runner.sandbox.control(
+        *fault("send_sms", how, **({"field": "id"} if how == "missing_field" else {}), **params)
+    )
 
 
 class TestOneTry:
-    def test_everybody_gets_their_own_words_in_one_request(self, stage: Stage) -> None:
-        done = sms(stage, rows(6)).once()
+    def test_each_recipient_gets_their_own_text_in_one_request(self, task_runner: TaskRunner) -> None:
+        done = sms(task_runner, rows(6)).run_try()
         assert done.state == "success"
-        assert texts(stage) == {one: f"Hello Person {n}, your order waits" for n, one in enumerate(SIX)}
-        assert requests(stage) == 1
+        assert last_texts(task_runner) == {one: f"Hello Person {n}, your order waits" for n, one in enumerate(SIX)}
+        assert requests(task_runner) == 1
         assert counts(done.result) == {"sent": 6}
         assert (done.result["requests"], done.result["charge"], done.result["recipients"]) == (1, 24.0, 6)
         assert done.result["reference"].startswith("cpaas-")
 
-    def test_in_as_few_requests_as_the_connection_allows(self, stage: Stage) -> None:
-        stage.connect("cpaas_default", recipients_per_request=4)
-        done = sms(stage, rows(10)).once()
-        assert (done.result["requests"], requests(stage), reached(stage)) == (3, 3, Counter(digits(10)))
+    def test_batches_are_as_large_as_the_connection_allows(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", recipients_per_request=4)
+        done = sms(task_runner, rows(10)).run_try()
+        assert (done.result["requests"], requests(task_runner), count_messages(task_runner)) == (
+            3,
+            3,
+            Counter(digits(10)),
+        )
 
-    def test_duplicates_are_sent_once_and_counted(self, stage: Stage) -> None:
-        done = sms(stage, [*rows(3), *rows(2), {"phone": "0803 120 0000", "name": "Again"}]).once()
-        assert reached(stage) == Counter(digits(3))
+    def test_duplicates_are_sent_once_and_counted(self, task_runner: TaskRunner) -> None:
+        done = sms(task_runner, [*rows(3), *rows(2), {"phone": "0803 120 0000", "name": "Again"}]).run_try()
+        assert count_messages(task_runner) == Counter(digits(3))
         assert counts(done.result) == {"sent": 3, "duplicates": 3}
-        assert texts(stage)[SIX[0]].startswith("Hello Person 0,")
+        assert last_texts(task_runner)[SIX[0]].startswith("Hello Person 0,")
 
-    def test_of_nobody_it_is_skipped(self, stage: Stage) -> None:
-        done = sms(stage, []).once()
-        assert (done.state, requests(stage)) == ("skipped", 0)
+    def test_empty_source_is_skipped(self, task_runner: TaskRunner) -> None:
+        done = sms(task_runner, []).run_try()
+        assert (done.state, requests(task_runner)) == ("skipped", 0)
 
-    def test_two_requests_bear_two_references_and_a_retry_the_same(self, stage: Stage) -> None:
-        small_packs(stage, 2)
-        sms(stage, rows(4)).once()
-        references = [one["external_ref"] for one in stage.sandbox.inbox("sms")["items"]]
+    def test_two_requests_have_two_references_and_a_retry_the_same(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner, 2)
+        sms(task_runner, rows(4)).run_try()
+        references = [one["external_ref"] for one in task_runner.sandbox.inbox("sms")["items"]]
         assert len(set(references)) == 2
 
-    def test_an_author_s_own_reference_goes_on_the_wire(self, stage: Stage) -> None:
-        sms(stage, rows(1), external_ref="spring-{{ dag.dag_id }}").once()
-        (one,) = stage.sandbox.inbox("sms")["items"]
+    def test_external_ref_of_the_author_is_sent(self, task_runner: TaskRunner) -> None:
+        sms(task_runner, rows(1), external_ref="spring-{{ dag.dag_id }}").run_try()
+        (one,) = task_runner.sandbox.inbox("sms")["items"]
         assert one["external_ref"].startswith("spring-tries_")
 
-    def test_what_else_the_author_says_goes_with_every_request(self, stage: Stage) -> None:
-        small_packs(stage)
-        sms(stage, rows(2), channel="whatsapp", sender_id="Other", callback="http://127.0.0.1:9/{{ 'reports' }}").once()
-        found = stage.sandbox.inbox("sms")["items"]
+    def test_channel_sender_and_callback_are_in_every_request(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        sms(
+            task_runner, rows(2), channel="whatsapp", sender_id="Other", callback="http://127.0.0.1:9/{{ 'reports' }}"
+        ).run_try()
+        found = task_runner.sandbox.inbox("sms")["items"]
         assert [(one["channel"], one["sender_id"]) for one in found] == [("whatsapp", "Other")] * 2
         assert {one["callback"] for one in found} == {"http://127.0.0.1:9/reports"}
 
 
 class TestRetries:
-    def test_those_who_are_left_are_sent_to(self, stage: Stage, tmp_path: Path) -> None:
-        small_packs(stage)
-        stage.sandbox.control(*fault("send_sms", "rate_limit", after=3, times=ATTEMPTS, retry_after=0))
-        run = sms(stage, rows(6), results_path=str(tmp_path / "o.jsonl"))
-        first = run.once()
+    def test_retry_sends_only_to_remaining_recipients(self, task_runner: TaskRunner, tmp_path: Path) -> None:
+        limit_batches(task_runner)
+        task_runner.sandbox.control(*fault("send_sms", "rate_limit", after=3, times=ATTEMPTS, retry_after=0))
+        run = sms(task_runner, rows(6), results_path=str(tmp_path / "o.jsonl"))
+        first = run.run_try()
         assert (first.state, counts(first.report)) == ("up_for_retry", {"sent": 3, "not_sent": 3})
         assert sorted(outcomes(tmp_path / "o.jsonl").values()) == ["not_sent"] * 3 + ["sent"] * 3
-        second = run.once()
-        assert (second.state, counts(second.result), reached(stage)) == ("success", {"sent": 6}, Counter(SIX))
+        second = run.run_try()
+        assert (second.state, counts(second.result), count_messages(task_runner)) == (
+            "success",
+            {"sent": 6},
+            Counter(SIX),
+        )
         assert set(outcomes(tmp_path / "o.jsonl").values()) == {"sent"}
         assert (second.result["requests"], second.result["charge"]) == (6, 24.0)
 
-    def test_a_service_nobody_answers_at_is_tried_again(self, stage: Stage) -> None:
-        run = sms(stage, rows(3), cpaas_conn_id="cpaas_{{ 'refused' if ti.try_number == 1 else 'default' }}")
-        assert [one.state for one in run.to_the_end()] == ["up_for_retry", "success"]
-        assert reached(stage) == Counter(digits(3))
+    def test_refused_connection_is_retried(self, task_runner: TaskRunner) -> None:
+        run = sms(task_runner, rows(3), cpaas_conn_id="cpaas_{{ 'refused' if ti.try_number == 1 else 'default' }}")
+        assert [one.state for one in run.run_to_end()] == ["up_for_retry", "success"]
+        assert count_messages(task_runner) == Counter(digits(3))
 
-    def test_what_fails_after_the_send_sends_nothing_again(self, stage: Stage) -> None:
-        first, second = sms(stage, rows(6), post_execute=FailsAfterwards(1)).to_the_end()
-        assert (first.state, second.state, requests(stage)) == ("up_for_retry", "success", 1)
+    def test_retry_after_a_failure_following_the_send_sends_nothing(self, task_runner: TaskRunner) -> None:
+        first, second = sms(task_runner, rows(6), post_execute=FailsAfterSend(1)).run_to_end()
+        assert (first.state, second.state, requests(task_runner)) == ("up_for_retry", "success", 1)
         assert counts(second.result) == {"sent": 6}
 
-    def test_a_source_in_another_order_edited_meanwhile_reaches_everybody_once(
-        self, stage: Stage, tmp_path: Path
+    def test_source_reordered_and_edited_between_tries_sends_to_each_recipient_once(
+        self, task_runner: TaskRunner, tmp_path: Path
     ) -> None:
-        small_packs(stage)
-        stage.sandbox.control(*fault("send_sms", "rate_limit", after=3, times=ATTEMPTS, retry_after=0))
-        run = sms(stage, rows(6), results_path=str(tmp_path / "o.jsonl"))
-        run.once()
+        limit_batches(task_runner)
+        task_runner.sandbox.control(*fault("send_sms", "rate_limit", after=3, times=ATTEMPTS, retry_after=0))
+        run = sms(task_runner, rows(6), results_path=str(tmp_path / "o.jsonl"))
+        run.run_try()
         edited = [*reversed(rows(6)[1:]), *rows(2, first=50)]
-        second = run.change(source=edited).once()
-        assert (second.state, reached(stage)) == ("success", Counter([*SIX, *digits(2, 50)]))
-        gone = [line for line in lines(tmp_path / "o.jsonl") if line["row"] is None]
+        second = run.change(source=edited).run_try()
+        assert (second.state, count_messages(task_runner)) == ("success", Counter([*SIX, *digits(2, 50)]))
+        gone = [line for line in read_results(tmp_path / "o.jsonl") if line["row"] is None]
         assert [(line["outcome"], line["reason"]) for line in gone] == [("sent", "no longer in the source")]
 
-    def test_a_text_that_changed_is_what_those_who_are_left_get(self, stage: Stage) -> None:
-        small_packs(stage)
-        stage.sandbox.control(*fault("send_sms", "rate_limit", after=2, times=ATTEMPTS, retry_after=0))
-        run = sms(stage, rows(4))
-        run.once()
-        second = run.change(content="Come, {name}").once()
-        assert (second.state, reached(stage)) == ("success", Counter(digits(4)))
-        assert [text.partition(" ")[0] for _, text in sorted(texts(stage).items())] == [
+    def test_remaining_recipients_get_the_changed_content(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        task_runner.sandbox.control(*fault("send_sms", "rate_limit", after=2, times=ATTEMPTS, retry_after=0))
+        run = sms(task_runner, rows(4))
+        run.run_try()
+        second = run.change(content="Come, {name}").run_try()
+        assert (second.state, count_messages(task_runner)) == ("success", Counter(digits(4)))
+        assert [text.partition(" ")[0] for _, text in sorted(last_texts(task_runner).items())] == [
             "Hello",
             "Hello",
             "Come,",
@@ -133,253 +145,267 @@ class TestRetries:
 
 class TestUnknown:
     @LOST
-    def test_everybody_else_is_sent_to_and_then_it_fails_for_good_and_names_it(self, stage: Stage, how: str) -> None:
-        small_packs(stage)
-        lose(stage, how, after=2, times=1)
-        run = sms(stage, rows(6))
-        failed = run.once()
-        assert (failed.state, requests(stage)) == ("failed", 6)
+    def test_unknown_request_fails_the_task_after_all_others_are_sent(self, task_runner: TaskRunner, how: str) -> None:
+        limit_batches(task_runner)
+        lose(task_runner, how, after=2, times=1)
+        run = sms(task_runner, rows(6))
+        failed = run.run_try()
+        assert (failed.state, requests(task_runner)) == ("failed", 6)
         assert counts(failed.report) == {"sent": 5, "unknown_recipients": 1}
         assert failed.references == failed.report["unknown_references"]
         assert len(failed.references) == 1
         assert "journal resolve --sent" in failed.error
-        assert max(reached(stage).values()) == 1
+        assert max(count_messages(task_runner).values()) == 1
 
-    def test_skipped_it_succeeds_and_is_a_count_of_its_own(self, stage: Stage, tmp_path: Path) -> None:
-        small_packs(stage)
-        lose(stage, "cut_after", after=2, times=1)
-        done = sms(stage, rows(6), on_unknown="skip", results_path=str(tmp_path / "o.jsonl")).once()
+    def test_skip_succeeds_and_counts_unknown_recipients(self, task_runner: TaskRunner, tmp_path: Path) -> None:
+        limit_batches(task_runner)
+        lose(task_runner, "cut_after", after=2, times=1)
+        done = sms(task_runner, rows(6), on_unknown="skip", results_path=str(tmp_path / "o.jsonl")).run_try()
         assert (done.state, counts(done.result)) == ("success", {"sent": 5, "unknown_recipients": 1})
-        assert (requests(stage), len(done.result["unknown_references"])) == (6, 1)
+        assert (requests(task_runner), len(done.result["unknown_references"])) == (6, 1)
         assert Counter(outcomes(tmp_path / "o.jsonl").values()) == {"sent": 5, "unknown": 1}
 
     @pytest.mark.parametrize("how", ["cut_after", "cut_before"])
-    def test_resent_nobody_is_missing(self, stage: Stage, how: str) -> None:
-        small_packs(stage)
-        lose(stage, how, after=2, times=1)
-        done = sms(stage, rows(6), on_unknown="resend").once()
+    def test_resend_sends_to_all_recipients(self, task_runner: TaskRunner, how: str) -> None:
+        limit_batches(task_runner)
+        lose(task_runner, how, after=2, times=1)
+        done = sms(task_runner, rows(6), on_unknown="resend").run_try()
         assert (done.state, counts(done.result)) == ("success", {"sent": 6})
-        assert set(reached(stage)) == set(SIX)
-        assert requests(stage) == 7
+        assert set(count_messages(task_runner)) == set(SIX)
+        assert requests(task_runner) == 7
 
-    def test_resent_in_vain_it_leaves_it_to_the_retries(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_request_unknown_after_all_resends_is_left_to_the_retries(
+        self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("cpaas_provider.api.backoff.random.uniform", lambda low, high: 0.0)
-        lose(stage, "cut_after", times=5)
-        run = sms(stage, rows(2), on_unknown="resend")
-        first = run.once()
-        assert (first.state, requests(stage)) == ("up_for_retry", 5)
-        assert (run.once().state, requests(stage)) == ("success", 6)
+        lose(task_runner, "cut_after", times=5)
+        run = sms(task_runner, rows(2), on_unknown="resend")
+        first = run.run_try()
+        assert (first.state, requests(task_runner)) == ("up_for_retry", 5)
+        assert (run.run_try().state, requests(task_runner)) == ("success", 6)
 
-    def test_its_body_changed_it_is_an_error(self, stage: Stage) -> None:
-        lose(stage, "cut_after", times=1)
-        run = sms(stage, rows(2))
-        assert run.once().state == "failed"
+    def test_resend_with_changed_content_fails_and_sends_nothing(self, task_runner: TaskRunner) -> None:
+        lose(task_runner, "cut_after", times=1)
+        run = sms(task_runner, rows(2))
+        assert run.run_try().state == "failed"
         run.change(on_unknown="resend")
-        before = requests(stage)
-        changed = run.change(content="Come, {name}").clear().once()
-        assert (changed.state, requests(stage)) == ("failed", before)
+        before = requests(task_runner)
+        changed = run.change(content="Come, {name}").clear().run_try()
+        assert (changed.state, requests(task_runner)) == ("failed", before)
         assert "The content changed since these requests were made" in changed.error
 
-    def test_the_words_of_one_changed_it_is_an_error_too(self, stage: Stage) -> None:
-        lose(stage, "cut_after", times=1)
-        run = sms(stage, rows(2))
-        run.once()
-        changed = run.change(source=[{**one, "name": "Somebody else"} for one in rows(2)]).clear().once()
+    def test_resend_with_a_changed_cell_fails_and_sends_nothing(self, task_runner: TaskRunner) -> None:
+        lose(task_runner, "cut_after", times=1)
+        run = sms(task_runner, rows(2))
+        run.run_try()
+        changed = run.change(source=[{**one, "name": "Somebody else"} for one in rows(2)]).clear().run_try()
         assert "The content changed since these requests were made" in changed.error
-        assert requests(stage) == 1
+        assert requests(task_runner) == 1
 
-    def test_ten_after_each_other_end_the_try_and_the_retries_go_on(self, stage: Stage) -> None:
-        small_packs(stage)
-        lose(stage, "cut_before", times=10)
-        run = sms(stage, rows(14), on_unknown="skip")
-        first = run.once()
+    def test_ten_unknown_requests_in_a_row_end_the_try_and_retries_continue(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        lose(task_runner, "cut_before", times=10)
+        run = sms(task_runner, rows(14), on_unknown="skip")
+        first = run.run_try()
         assert (first.state, counts(first.report)) == ("up_for_retry", {"unknown_recipients": 10, "not_sent": 4})
-        second = run.once()
+        second = run.run_try()
         assert (second.state, counts(second.result)) == ("success", {"unknown_recipients": 10, "sent": 4})
 
 
 class TestRejected:
-    def test_those_who_are_named_are_taken_out_and_the_rest_is_sent(self, stage: Stage, tmp_path: Path) -> None:
-        refuse(stage, [SIX[1], SIX[4]])
-        failed = sms(stage, rows(6), results_path=str(tmp_path / "o.jsonl")).once()
+    def test_recipients_named_in_a_rejection_are_left_out_and_others_sent_to(
+        self, task_runner: TaskRunner, tmp_path: Path
+    ) -> None:
+        reject_recipients(task_runner, [SIX[1], SIX[4]])
+        failed = sms(task_runner, rows(6), results_path=str(tmp_path / "o.jsonl")).run_try()
         assert (failed.state, counts(failed.report)) == ("failed", {"sent": 4, "rejected": 2})
         found = outcomes(tmp_path / "o.jsonl")
         assert {one for one, outcome in found.items() if outcome == "rejected"} == {SIX[1], SIX[4]}
-        assert reached(stage) == Counter(set(SIX) - {SIX[1], SIX[4]})
-        assert requests(stage) <= 3
+        assert count_messages(task_runner) == Counter(set(SIX) - {SIX[1], SIX[4]})
+        assert requests(task_runner) <= 3
 
-    def test_where_nobody_is_named_it_is_halved_until_they_stand_alone(self, stage: Stage, tmp_path: Path) -> None:
-        refuse(stage, [SIX[1]], named=False)
-        failed = sms(stage, rows(6), results_path=str(tmp_path / "o.jsonl")).once()
+    def test_rejected_batch_without_named_recipients_is_bisected(self, task_runner: TaskRunner, tmp_path: Path) -> None:
+        reject_recipients(task_runner, [SIX[1]], named=False)
+        failed = sms(task_runner, rows(6), results_path=str(tmp_path / "o.jsonl")).run_try()
         assert counts(failed.report) == {"sent": 5, "rejected": 1}
         assert outcomes(tmp_path / "o.jsonl")[SIX[1]] == "rejected"
-        assert reached(stage) == Counter(set(SIX) - {SIX[1]})
-        assert all(line["reason"] for line in lines(tmp_path / "o.jsonl") if line["outcome"] == "rejected")
+        assert count_messages(task_runner) == Counter(set(SIX) - {SIX[1]})
+        assert all(line["reason"] for line in read_results(tmp_path / "o.jsonl") if line["outcome"] == "rejected")
 
     @pytest.mark.parametrize("named", [True, False])
-    def test_within_the_author_s_tolerance_it_succeeds(self, stage: Stage, named: bool) -> None:
-        refuse(stage, [SIX[1]], named=named)
-        done = sms(stage, rows(6), max_failure_ratio=0.2).once()
+    def test_rejections_within_max_failure_ratio_succeed(self, task_runner: TaskRunner, named: bool) -> None:
+        reject_recipients(task_runner, [SIX[1]], named=named)
+        done = sms(task_runner, rows(6), max_failure_ratio=0.2).run_try()
         assert (done.state, counts(done.result)) == ("success", {"sent": 5, "rejected": 1})
 
-    def test_a_retry_does_not_try_them_again_and_a_clear_does(self, stage: Stage) -> None:
-        refuse(stage, [SIX[1]])
-        run = sms(stage, rows(3))
-        assert run.once().state == "failed"
-        before = requests(stage)
-        again = run.clear().once()
-        assert (again.state, counts(again.report), requests(stage)) == (
+    def test_rejected_recipients_are_tried_again_after_a_clear_and_not_in_a_retry(
+        self, task_runner: TaskRunner
+    ) -> None:
+        reject_recipients(task_runner, [SIX[1]])
+        run = sms(task_runner, rows(3))
+        assert run.run_try().state == "failed"
+        before = requests(task_runner)
+        again = run.clear().run_try()
+        assert (again.state, counts(again.report), requests(task_runner)) == (
             "failed",
             {"sent": 2, "rejected": 1},
             before + 1,
         )
 
-    def test_a_sender_that_is_refused_ends_it_at_once_without_taking_anything_apart(self, stage: Stage) -> None:
-        failed = sms(stage, rows(6), sender_id="Much too long a name").once()
-        assert (failed.state, reached(stage)) == ("failed", {})
-        assert requests(stage) <= 1
+    def test_rejected_sender_ends_the_campaign_without_bisecting(self, task_runner: TaskRunner) -> None:
+        failed = sms(task_runner, rows(6), sender_id="Much too long a name").run_try()
+        assert (failed.state, count_messages(task_runner)) == ("failed", {})
+        assert requests(task_runner) <= 1
 
-    def test_a_template_the_service_does_not_have_ends_it_at_once(self, stage: Stage) -> None:
-        failed = sms(stage, rows(6), content=None, template_id="tpl_nobody_has", substitutions=["name"]).once()
-        assert (failed.state, requests(stage), counts(failed.report)) == ("failed", 1, {"not_sent": 6})
+    def test_unknown_template_ends_the_campaign_at_once(self, task_runner: TaskRunner) -> None:
+        failed = sms(task_runner, rows(6), content=None, template_id="tpl_nobody_has", substitutions=["name"]).run_try()
+        assert (failed.state, requests(task_runner), counts(failed.report)) == ("failed", 1, {"not_sent": 6})
 
-    def test_when_everybody_is_rejected_it_stops_trying(self, stage: Stage) -> None:
-        small_packs(stage)
-        refuse(stage, digits(30), named=False)
-        failed = sms(stage, rows(30), max_failure_ratio=1).once()
-        assert (failed.state, requests(stage), counts(failed.report)) == (
+    def test_campaign_stops_after_20_rejected_requests_in_a_row(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        reject_recipients(task_runner, digits(30), named=False)
+        failed = sms(task_runner, rows(30), max_failure_ratio=1).run_try()
+        assert (failed.state, requests(task_runner), counts(failed.report)) == (
             "failed", 20, {"rejected": 20, "not_sent": 10}
         )  # fmt: skip
         assert "20 requests in a row" in failed.error
 
-    def test_too_many_end_it_early(self, stage: Stage) -> None:
-        small_packs(stage)
-        refuse(stage, digits(20, 5), named=False)
-        failed = sms(stage, rows(100), max_failure_ratio=0.1).once()
-        assert (failed.state, requests(stage)) == ("failed", 16)
+    def test_too_many_rejections_end_the_campaign_early(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        reject_recipients(task_runner, digits(20, 5), named=False)
+        failed = sms(task_runner, rows(100), max_failure_ratio=0.1).run_try()
+        assert (failed.state, requests(task_runner)) == ("failed", 16)
         assert failed.report["not_sent"] == 84
         assert "max_failure_ratio" in failed.error
 
-    def test_invalid_rows_count_beside_the_rejected(self, stage: Stage, tmp_path: Path) -> None:
+    def test_invalid_rows_count_together_with_rejected_recipients(
+        self, task_runner: TaskRunner, tmp_path: Path
+    ) -> None:
         given = [*rows(4), {"phone": "12", "name": "x"}, {"phone": f"+{SIX[5]}"}]
-        failed = sms(stage, given, max_failure_ratio=0.3, results_path=str(tmp_path / "o.jsonl")).once()
+        failed = sms(task_runner, given, max_failure_ratio=0.3, results_path=str(tmp_path / "o.jsonl")).run_try()
         assert (failed.state, counts(failed.report)) == ("failed", {"sent": 4, "invalid_rows": 2})
-        assert sms(stage, given, max_failure_ratio=0.34).once().state == "success"
+        assert sms(task_runner, given, max_failure_ratio=0.34).run_try().state == "success"
 
 
-class TestAnAccountThatCannotSend:
-    def test_a_key_that_is_refused_fails_for_good_after_one_request(self, stage: Stage) -> None:
-        failed = sms(stage, rows(6), cpaas_conn_id="cpaas_wrong_key").once()
-        assert (failed.state, counts(failed.report), reached(stage)) == ("failed", {"not_sent": 6}, {})
+class TestAccountThatCannotSend:
+    def test_rejected_api_key_fails_the_task_after_one_request(self, task_runner: TaskRunner) -> None:
+        failed = sms(task_runner, rows(6), cpaas_conn_id="cpaas_wrong_key").run_try()
+        assert (failed.state, counts(failed.report), count_messages(task_runner)) == ("failed", {"not_sent": 6}, {})
 
-    def test_a_key_that_is_refused_in_the_middle_leaves_the_rest_to_a_clear(self, stage: Stage) -> None:
-        small_packs(stage)
-        stage.sandbox.control(*fault("send_sms", "unauthorized", after=2))
-        run = sms(stage, rows(6))
-        failed = run.once()
-        assert (failed.state, counts(failed.report), requests(stage)) == ("failed", {"sent": 2, "not_sent": 4}, 3)
-        accept_all(stage)
-        assert (run.clear().once().state, reached(stage)) == ("success", Counter(SIX))
+    def test_api_key_rejected_midway_leaves_remaining_recipients_to_a_clear(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        task_runner.sandbox.control(*fault("send_sms", "unauthorized", after=2))
+        run = sms(task_runner, rows(6))
+        failed = run.run_try()
+        assert (failed.state, counts(failed.report), requests(task_runner)) == ("failed", {"sent": 2, "not_sent": 4}, 3)
+        clear_faults(task_runner)
+        assert (run.clear().run_try().state, count_messages(task_runner)) == ("success", Counter(SIX))
 
     @pytest.mark.parametrize("how", ["402", "under_200"])
-    def test_without_money_it_fails_and_goes_on_when_there_is_some(self, stage: Stage, how: str) -> None:
-        small_packs(stage)
-        stage.sandbox.control("PUT", "settings", {"insufficient_balance": how})
-        stage.sandbox.control("PUT", "balance", {"balance": 10.0})
-        run = sms(stage, rows(6))
-        failed = run.once()
+    def test_campaign_fails_without_balance_and_continues_after_a_top_up(
+        self, task_runner: TaskRunner, how: str
+    ) -> None:
+        limit_batches(task_runner)
+        task_runner.sandbox.control("PUT", "settings", {"insufficient_balance": how})
+        task_runner.sandbox.control("PUT", "balance", {"balance": 10.0})
+        run = sms(task_runner, rows(6))
+        failed = run.run_try()
         assert (failed.state, counts(failed.report)) == ("failed", {"sent": 2, "not_sent": 4})
-        stage.sandbox.control("PUT", "balance", {"balance": 1000.0})
-        assert (run.clear().once().state, reached(stage)) == ("success", Counter(SIX))
+        task_runner.sandbox.control("PUT", "balance", {"balance": 1000.0})
+        assert (run.clear().run_try().state, count_messages(task_runner)) == ("success", Counter(SIX))
 
 
-class TestALongRetryAfter:
-    def test_the_task_is_deferred_and_goes_on_with_those_who_are_left(self, stage: Stage) -> None:
-        small_packs(stage)
-        stage.sandbox.control(*fault("send_sms", "rate_limit", after=2, times=1, retry_after=90))
-        run = sms(stage, rows(6))
-        deferred = run.once()
-        assert (deferred.state, requests(stage)) == ("deferred", 3)
-        resumed = run.fires(early=True).once()
-        assert (resumed.state, resumed.number, reached(stage)) == ("success", 1, Counter(SIX))
+class TestLongRetryAfter:
+    def test_long_retry_after_defers_and_then_sends_to_remaining_recipients(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        task_runner.sandbox.control(*fault("send_sms", "rate_limit", after=2, times=1, retry_after=90))
+        run = sms(task_runner, rows(6))
+        deferred = run.run_try()
+        assert (deferred.state, requests(task_runner)) == ("deferred", 3)
+        resumed = run.fire_trigger(early=True).run_try()
+        assert (resumed.state, resumed.number, count_messages(task_runner)) == ("success", 1, Counter(SIX))
         assert counts(resumed.result) == {"sent": 6}
 
-    def test_what_is_kept_meanwhile_holds_nothing_private(self, stage: Stage) -> None:
-        stage.sandbox.control(*fault("send_sms", "rate_limit", times=1, retry_after=90))
-        run = sms(stage, rows(3))
-        deferred = run.once()
-        kept = f"{deferred.trigger} {deferred.kept} {stored_words(run)}"
+    def test_deferred_campaign_stores_nothing_private(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "rate_limit", times=1, retry_after=90))
+        run = sms(task_runner, rows(3))
+        deferred = run.run_try()
+        kept = f"{deferred.trigger} {deferred.next_kwargs} {stored_state_text(run)}"
         assert not [one for one in (*digits(3), "Person", "order waits") if one in kept]
 
 
 class TestClears:
     @DROPPED
-    def test_of_a_finished_campaign_sends_nothing(self, stage: Stage, drop_state: bool) -> None:
-        run = sms(stage, rows(6))
-        first = run.once()
-        again = run.clear(drop_state=drop_state).once()
-        assert (reached(stage), requests(stage)) == (Counter(SIX), 1)
+    def test_clear_of_a_finished_campaign_sends_nothing(self, task_runner: TaskRunner, drop_state: bool) -> None:
+        run = sms(task_runner, rows(6))
+        first = run.run_try()
+        again = run.clear(drop_state=drop_state).run_try()
+        assert (count_messages(task_runner), requests(task_runner)) == (Counter(SIX), 1)
         if drop_state:
             assert (again.state, counts(again.report)) == ("failed", {"unknown_recipients": 6})
             assert "left no journal" in again.error
         else:
             assert (again.state, again.result) == ("success", first.result)
 
-    def test_of_a_lost_journal_is_resent_where_the_author_says_so(self, stage: Stage) -> None:
-        run = sms(stage, rows(3), on_unknown="resend")
-        run.once()
-        again = run.clear(drop_state=True).once()
-        assert (again.state, counts(again.result), requests(stage)) == ("success", {"sent": 3}, 2)
+    def test_clear_with_a_lost_journal_and_resend_sends_again(self, task_runner: TaskRunner) -> None:
+        run = sms(task_runner, rows(3), on_unknown="resend")
+        run.run_try()
+        again = run.clear(drop_state=True).run_try()
+        assert (again.state, counts(again.result), requests(task_runner)) == ("success", {"sent": 3}, 2)
 
-    def test_of_a_lost_journal_is_skipped_where_the_author_says_so(self, stage: Stage) -> None:
-        run = sms(stage, rows(3), on_unknown="skip")
-        run.once()
-        again = run.clear(drop_state=True).once()
-        assert (again.state, counts(again.result), requests(stage)) == ("success", {"unknown_recipients": 3}, 1)
+    def test_clear_with_a_lost_journal_and_skip_sends_nothing(self, task_runner: TaskRunner) -> None:
+        run = sms(task_runner, rows(3), on_unknown="skip")
+        run.run_try()
+        again = run.clear(drop_state=True).run_try()
+        assert (again.state, counts(again.result), requests(task_runner)) == ("success", {"unknown_recipients": 3}, 1)
 
     @DROPPED
-    def test_with_resend_on_clear_everybody_is_sent_to_again_once_a_clear(self, stage: Stage, drop_state: bool) -> None:
-        run = sms(stage, rows(3), resend_on_clear=True, post_execute=FailsAfterwards(2))
-        run.once()
-        states = [one.state for one in run.clear(drop_state=drop_state).to_the_end()]
-        assert (states, reached(stage)) == (["up_for_retry", "success"], Counter(digits(3) * 2))
-        references = {one["external_ref"] for one in stage.sandbox.inbox("sms")["items"]}
+    def test_resend_on_clear_sends_to_all_recipients_once_per_clear(
+        self, task_runner: TaskRunner, drop_state: bool
+    ) -> None:
+        run = sms(task_runner, rows(3), resend_on_clear=True, post_execute=FailsAfterSend(2))
+        run.run_try()
+        states = [one.state for one in run.clear(drop_state=drop_state).run_to_end()]
+        assert (states, count_messages(task_runner)) == (["up_for_retry", "success"], Counter(digits(3) * 2))
+        references = {one["external_ref"] for one in task_runner.sandbox.inbox("sms")["items"]}
         assert len(references) == 2
 
-    def test_of_what_was_unknown_it_stays_unknown(self, stage: Stage) -> None:
-        lose(stage, "cut_after", times=1)
-        run = sms(stage, rows(3))
-        first = run.once()
-        again = run.clear().once()
-        assert (again.state, again.references, requests(stage)) == ("failed", first.references, 1)
+    def test_unknown_request_stays_unknown_after_a_clear(self, task_runner: TaskRunner) -> None:
+        lose(task_runner, "cut_after", times=1)
+        run = sms(task_runner, rows(3))
+        first = run.run_try()
+        again = run.clear().run_try()
+        assert (again.state, again.references, requests(task_runner)) == ("failed", first.references, 1)
 
-    def test_of_a_try_that_could_not_begin_sends(self, stage: Stage) -> None:
-        run = sms(stage, rows(3), retries=0, cpaas_conn_id="cpaas_{{ 'refused' if ti.try_number == 1 else 'default' }}")
-        assert run.once().state == "failed"
-        assert (run.clear().once().state, reached(stage)) == ("success", Counter(digits(3)))
+    def test_clear_after_a_refused_connection_sends(self, task_runner: TaskRunner) -> None:
+        run = sms(
+            task_runner, rows(3), retries=0, cpaas_conn_id="cpaas_{{ 'refused' if ti.try_number == 1 else 'default' }}"
+        )
+        assert run.run_try().state == "failed"
+        assert (run.clear().run_try().state, count_messages(task_runner)) == ("success", Counter(digits(3)))
 
-    def test_after_a_source_that_could_not_be_read_sends(self, stage: Stage, tmp_path: Path) -> None:
+    def test_clear_after_an_unreadable_source_sends(self, task_runner: TaskRunner, tmp_path: Path) -> None:
         file = tmp_path / "people.csv"
-        run = sms(stage, str(file), retries=0)
-        failed = run.once()
+        run = sms(task_runner, str(file), retries=0)
+        failed = run.run_try()
         assert (failed.state, "nothing was sent" in failed.error.lower()) == ("failed", True)
         file.write_text("phone,name\n+2348031200000,Ada\n")
-        assert (run.clear().once().state, reached(stage)) == ("success", Counter(digits(1)))
+        assert (run.clear().run_try().state, count_messages(task_runner)) == ("success", Counter(digits(1)))
 
-    def test_a_source_that_cannot_be_read_in_a_later_try_keeps_the_outcomes_of_the_earlier(
-        self, stage: Stage, tmp_path: Path
+    def test_unreadable_source_in_a_later_try_leaves_earlier_outcomes_in_the_results(
+        self, task_runner: TaskRunner, tmp_path: Path
     ) -> None:
         file, out = tmp_path / "people.csv", tmp_path / "o.jsonl"
         file.write_text("phone,name\n+2348031200000,Ada\n")
-        run = sms(stage, str(file), results_path=str(out), post_execute=FailsAfterwards(1))
-        run.once()
+        run = sms(task_runner, str(file), results_path=str(out), post_execute=FailsAfterSend(1))
+        run.run_try()
         file.unlink()
-        assert run.once().state == "up_for_retry"
+        assert run.run_try().state == "up_for_retry"
         assert outcomes(out) == {SIX[0]: "sent"}
 
 
-def test_the_state_holds_nothing_private_and_one_write_a_window(stage: Stage) -> None:
-    run = sms(stage, rows(6))
-    run.once()
-    stored = stored_words(run)
-    assert not [one for one in (*SIX, "Person", "order waits", stage.sandbox.api_key) if one in stored]
+def test_state_holds_nothing_private_and_is_written_once_per_window(task_runner: TaskRunner) -> None:
+    run = sms(task_runner, rows(6))
+    run.run_try()
+    stored = stored_state_text(run)
+    assert not [one for one in (*SIX, "Person", "order waits", task_runner.sandbox.api_key) if one in stored]

@@ -23,44 +23,44 @@ from cpaas_provider.sending.journal.model import Intent, LogEntry, Result, Segme
 from cpaas_provider.sending.journal.segments import SERIES, part_key, read_series
 from tests.airflow.cli import test_journal as of_single_requests
 from tests.airflow.cli.test_journal import Journal
-from tests.airflow.harness.running import copied
-from tests.airflow.harness.stage import Stage, digits, fault, phone
+from tests.airflow.harness.running import copy_row
+from tests.airflow.harness.task_runner import TaskRunner, digits, fault, phone
 from tests.airflow.harness.tries import Run, Try, new_dag
 
-stage = of_single_requests.stage
+task_runner = of_single_requests.task_runner
 journal = of_single_requests.journal
 
 
 class Campaign:
     """A campaign whose requests to two people each go one after the other."""
 
-    def __init__(self, stage: Stage, *names: str, **options: Any) -> None:
-        self.stage = stage
+    def __init__(self, task_runner: TaskRunner, *names: str, **options: Any) -> None:
+        self.task_runner = task_runner
         self.names = names
-        stage.connect("cpaas_default", recipients_per_request=2, max_concurrency=1)
+        task_runner.connect("cpaas_default", recipients_per_request=2, max_concurrency=1)
         with new_dag() as dag:
             SmsCampaignOperator(task_id="tell", source=[phone(name) for name in names], content="Hello", **options)
-        self.run = Run(stage, dag)
+        self.run = Run(task_runner, dag)
         self.ids = [dag.dag_id, self.run.run_id, "tell"]
 
-    def loses_answers(self, count: int) -> Campaign:
+    def lose_responses(self, count: int) -> Campaign:
         """Have the next answers cut off, and run the try that ends by it."""
-        self.stage.sandbox.control(*fault("send_sms", "cut_after", times=count))
-        self.once()
+        self.task_runner.sandbox.control(*fault("send_sms", "cut_after", times=count))
+        self.run_try()
         return self
 
-    def once(self) -> Try:
-        return self.run.once("tell")
+    def run_try(self) -> Try:
+        return self.run.run_try("tell")
 
-    def arrived(self) -> list[int]:
+    def message_counts(self) -> list[int]:
         """Return how often each got the message."""
-        return [len(self.stage.arrived("sms", digits(name))) for name in self.names]
+        return [len(self.task_runner.inbox_items("sms", digits(name))) for name in self.names]
 
     # -- the log as it is stored --------------------------------------------------------------------------------------
 
     @property
     def segments(self) -> list[Segment]:
-        rows = {row.key: row.value for row in self.run.stored()}
+        rows = {row.key: row.value for row in self.run.state_rows()}
 
         def get(key: str) -> Any:
             return json.loads(rows[key]) if key in rows else None
@@ -81,7 +81,7 @@ class Campaign:
             found.setdefault(reference, []).append(results.get(number, "pending"))
         return found
 
-    def in_state(self, state: str) -> list[str]:
+    def references_in(self, state: str) -> list[str]:
         """Return references."""
         return [reference for reference, states in self.states.items() if state in states]
 
@@ -97,7 +97,7 @@ class Campaign:
                 change(stored)
                 row.value = json.dumps(stored)
 
-    def killed(self, *, seconds_ago: float) -> Campaign:
+    def leave_pending(self, *, seconds_ago: float) -> Campaign:
         """Have the log as a try leaves it that was killed while its doubtful requests were under way."""
 
         def forget(stored: dict[str, Any]) -> None:
@@ -125,7 +125,7 @@ class Campaign:
 
         self.rewrite(swell)
 
-    def put_in(self, state: str) -> None:
+    def set_state(self, state: str) -> None:
         with create_session() as session:
             session.execute(update(TaskInstance).where(TaskInstance.run_id == self.run.run_id).values(state=state))
 
@@ -134,46 +134,48 @@ NAMES = [f"person {number}" for number in range(8)]
 
 
 @pytest.fixture
-def campaign(stage: Stage) -> Campaign:
-    """A failed campaign of four requests; nobody knows the outcome of the first two, whose messages arrived."""
-    made = Campaign(stage, *NAMES).loses_answers(2)
+def campaign(task_runner: TaskRunner) -> Campaign:
+    """A failed campaign of four requests; the first two are unknown, and their messages were accepted."""
+    made = Campaign(task_runner, *NAMES).lose_responses(2)
     assert list(made.states.values()) == [["unknown"], ["unknown"], ["accepted"], ["accepted"]]
     return made
 
 
-class TestMarkUnsent:
-    def test_the_next_try_sends_to_exactly_those(self, campaign: Campaign, journal: Journal) -> None:
-        first, second = campaign.in_state("unknown")
+class TestResolveNotSent:
+    def test_next_try_sends_only_to_recipients_resolved_as_not_sent(self, campaign: Campaign, journal: Journal) -> None:
+        first, second = campaign.references_in("unknown")
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", first, "--yes")
         assert said.status == 0, said.err
         assert "Resolved as not sent: 1 request to 2 recipients of tell in run" in said.out
         assert f"Still unresolved: 1 request to 2 recipients ({second})" in said.out
         assert campaign.states[first] == ["not_sent"]
-        ended = campaign.run.clear().once()
+        ended = campaign.run.clear().run_try()
         assert (ended.state, ended.report["sent"], ended.report["unknown_recipients"]) == ("failed", 6, 2)
-        assert campaign.arrived() == [2, 2, 1, 1, 1, 1, 1, 1]
+        assert campaign.message_counts() == [2, 2, 1, 1, 1, 1, 1, 1]
 
-    def test_all_that_are_in_doubt(self, campaign: Campaign, journal: Journal) -> None:
+    def test_all_unresolved_requests_are_resolved_at_once(self, campaign: Campaign, journal: Journal) -> None:
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert "Resolved as not sent: 2 requests to 4 recipients" in said.out
         assert (
             "Next: clear the task. It then sends only to these 4 recipients, if still on its list, and to" in said.out
         )
-        ended = campaign.run.clear().once()
+        ended = campaign.run.clear().run_try()
         assert (ended.state, ended.result["sent"], ended.result["unknown_recipients"]) == ("success", 8, 0)
-        assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
+        assert campaign.message_counts() == [2, 2, 2, 2, 1, 1, 1, 1]
         assert "This journal has no unresolved request" in journal("resolve", "--not-sent", *campaign.ids, "--yes").err
 
-    def test_the_next_retry_needs_no_clear(self, campaign: Campaign, journal: Journal) -> None:
-        campaign.put_in("up_for_retry")
+    def test_next_retry_sends_without_a_clear(self, campaign: Campaign, journal: Journal) -> None:
+        campaign.set_state("up_for_retry")
         assert (
             "Next: nothing to do. The task's next try" in journal("resolve", "--not-sent", *campaign.ids, "--yes").out
         )
-        assert campaign.once().state == "success"
+        assert campaign.run_try().state == "success"
 
-    def test_who_got_it_by_another_request_is_not_counted_nor_sent_to(self, stage: Stage, journal: Journal) -> None:
-        campaign = Campaign(stage, "ada", "obi").loses_answers(1)
-        reference = campaign.in_state("unknown")[0]
+    def test_recipient_accepted_in_another_request_is_not_counted_or_sent_to(
+        self, task_runner: TaskRunner, journal: Journal
+    ) -> None:
+        campaign = Campaign(task_runner, "ada", "obi").lose_responses(1)
+        reference = campaign.references_in("unknown")[0]
 
         def reach_one(stored: dict[str, Any]) -> None:
             batch = LogEntry.from_text(stored["batches"][-1])
@@ -189,36 +191,36 @@ class TestMarkUnsent:
         assert "Resolved as not sent: 1 request to 2 recipients" in said.out
         assert "It then sends only to this recipient, if still on its list" in said.out
         assert campaign.states[reference] == ["not_sent"]
-        assert campaign.run.clear().once().result["sent"] == 2
-        assert sum(campaign.arrived()) == 3
+        assert campaign.run.clear().run_try().result["sent"] == 2
+        assert sum(campaign.message_counts()) == 3
 
-    def test_a_pack_that_was_made_again_is_decided_with_all_its_requests(self, stage: Stage, journal: Journal) -> None:
-        campaign = Campaign(stage, "ada", "obi", on_unknown="resend").loses_answers(20)
+    def test_resent_batch_is_resolved_with_all_its_requests(self, task_runner: TaskRunner, journal: Journal) -> None:
+        campaign = Campaign(task_runner, "ada", "obi", on_unknown="resend").lose_responses(20)
         (reference,) = campaign.states
         assert set(campaign.states[reference]) == {"unknown"}
         assert len(campaign.states[reference]) > 1
-        stage.sandbox.control("DELETE", "faults")
+        task_runner.sandbox.control("DELETE", "faults")
         journal("resolve", "--sent", *campaign.ids, "--reference", reference, "--id", "msg_9", "--yes")
         assert set(campaign.states[reference]) == {"accepted"}
-        before = campaign.arrived()
-        assert campaign.run.clear().once().state == "success"
-        assert campaign.arrived() == before
+        before = campaign.message_counts()
+        assert campaign.run.clear().run_try().state == "success"
+        assert campaign.message_counts() == before
 
 
-class TestMarkSent:
-    def test_the_cleared_task_sends_nothing(self, campaign: Campaign, journal: Journal) -> None:
+class TestResolveSent:
+    def test_task_cleared_after_resolve_sent_sends_nothing(self, campaign: Campaign, journal: Journal) -> None:
         said = journal("resolve", "--sent", *campaign.ids, "--yes")
         assert said.status == 0, said.err
         assert (
             "Next: clear the task. It then sends only to other recipients on its list that were not sent to."
             in said.out
         )
-        ended = campaign.run.clear().once()
+        ended = campaign.run.clear().run_try()
         assert (ended.state, ended.result["sent"], ended.result["unknown_recipients"]) == ("success", 8, 0)
-        assert campaign.arrived() == [1] * 8
+        assert campaign.message_counts() == [1] * 8
 
-    def test_an_id_is_the_request_s(self, campaign: Campaign, journal: Journal) -> None:
-        first, second = campaign.in_state("unknown")
+    def test_given_id_is_in_the_request(self, campaign: Campaign, journal: Journal) -> None:
+        first, second = campaign.references_in("unknown")
         said = journal("resolve", "--sent", *campaign.ids, "--id", "msg_9", "--yes")
         assert (said.status, "An id belongs to one request, and 2 would be resolved" in said.err) == (1, True)
         assert journal("resolve", "--sent", *campaign.ids, "--reference", first, "--id", "msg_9", "--yes").status == 0
@@ -227,29 +229,29 @@ class TestMarkSent:
         assert (end.reason or "").startswith("manually resolved as sent (before: ")
         assert campaign.states[second] == ["unknown"]
 
-    def test_what_it_cost_counts_against_the_limit(self, stage: Stage, journal: Journal) -> None:
-        campaign = Campaign(stage, *NAMES, max_charge=16, price_per_page=4).loses_answers(2)
-        assert sum(campaign.arrived()) == 4
+    def test_charge_of_resolved_requests_counts_for_max_charge(self, task_runner: TaskRunner, journal: Journal) -> None:
+        campaign = Campaign(task_runner, *NAMES, max_charge=16, price_per_page=4).lose_responses(2)
+        assert sum(campaign.message_counts()) == 4
         journal("resolve", "--sent", *campaign.ids, "--yes")
-        assert campaign.run.clear().once().state == "failed"
-        assert sum(campaign.arrived()) == 4
+        assert campaign.run.clear().run_try().state == "failed"
+        assert sum(campaign.message_counts()) == 4
 
-    def test_a_decision_for_good_is_not_reversed(self, campaign: Campaign, journal: Journal) -> None:
-        reference = campaign.in_state("unknown")[0]
+    def test_resolution_as_sent_is_not_reversed(self, campaign: Campaign, journal: Journal) -> None:
+        reference = campaign.references_in("unknown")[0]
         journal("resolve", "--sent", *campaign.ids, "--reference", reference, "--yes")
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", reference, "--yes")
         assert (said.status, "manually resolved as sent" in said.err) == (1, True)
 
 
-class TestWhereItIsWritten:
+class TestSegments:
     """A decision is added to the log and changes nothing that stands there."""
 
-    def test_behind_all_segments_that_are_there(self, campaign: Campaign, journal: Journal) -> None:
+    def test_resolution_is_written_behind_all_segments(self, campaign: Campaign, journal: Journal) -> None:
         campaign.fill(ROLL_BYTES)
-        before = {row.key: row.value for row in campaign.run.stored()}
+        before = {row.key: row.value for row in campaign.run.state_rows()}
         (last,) = campaign.segments
         journal("resolve", "--not-sent", *campaign.ids, "--yes")
-        after = {row.key: row.value for row in campaign.run.stored()}
+        after = {row.key: row.value for row in campaign.run.state_rows()}
         assert {key: after[key] for key in before} == before
         assert len(after) == len(before) + 1
         first, second = campaign.segments
@@ -257,14 +259,14 @@ class TestWhereItIsWritten:
         assert second.continues(first)
         assert (second.clear_epoch, second.lost) == (first.clear_epoch, first.lost)
         assert not campaign.batches[-1].intents
-        assert {row.expires_at for row in campaign.run.stored()} == {None}
+        assert {row.expires_at for row in campaign.run.state_rows()} == {None}
         assert "No unresolved requests" in journal("show", *campaign.ids).out
-        ended = campaign.run.clear().once()
+        ended = campaign.run.clear().run_try()
         assert (ended.state, ended.result["unknown_recipients"]) == ("success", 0)
-        assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
+        assert campaign.message_counts() == [2, 2, 2, 2, 1, 1, 1, 1]
 
-    def test_in_as_many_as_it_takes(self, stage: Stage, journal: Journal) -> None:
-        campaign = Campaign(stage, "ada").loses_answers(1)
+    def test_resolution_takes_as_many_segments_as_needed(self, task_runner: TaskRunner, journal: Journal) -> None:
+        campaign = Campaign(task_runner, "ada").lose_responses(1)
 
         def multiply(stored: dict[str, Any]) -> None:
             batches = [LogEntry.from_text(batch) for batch in stored["batches"]]
@@ -281,41 +283,41 @@ class TestWhereItIsWritten:
         assert "Resolved as not sent: 700 requests to 1 recipient" in said.out
         assert "  and 680 more\n" in said.out
         assert len(campaign.segments) > 2
-        assert all(len(row.value) < MAX_BYTES + 2000 for row in campaign.run.stored())
+        assert all(len(row.value) < MAX_BYTES + 2000 for row in campaign.run.state_rows())
         assert {states[0] for states in campaign.states.values()} == {"not_sent"}
-        assert campaign.run.clear().once().result["sent"] == 1
+        assert campaign.run.clear().run_try().result["sent"] == 1
 
-    def test_after_a_repetition_of_the_whole_it_is_the_new_log_that_counts(
-        self, stage: Stage, journal: Journal
+    def test_resolution_after_a_resend_on_clear_goes_to_the_new_journal(
+        self, task_runner: TaskRunner, journal: Journal
     ) -> None:
-        campaign = Campaign(stage, *NAMES, resend_on_clear=True).loses_answers(1)
+        campaign = Campaign(task_runner, *NAMES, resend_on_clear=True).lose_responses(1)
         journal("resolve", "--sent", *campaign.ids, "--yes")
         campaign.run.clear()
-        campaign.loses_answers(1)
+        campaign.lose_responses(1)
         (line,) = journal("list", "--output", "json").lines
         *_, stale, new = campaign.segments
         assert not new.continues(stale)
         said = journal("resolve", "--sent", *campaign.ids, "--yes")
         assert f"  {line['reference']}\n" in said.out
         assert campaign.segments[-1].continues(new)
-        campaign.put_in("up_for_retry")
-        assert campaign.once().state == "success"
-        assert campaign.arrived() == [2] * 8
+        campaign.set_state("up_for_retry")
+        assert campaign.run_try().state == "success"
+        assert campaign.message_counts() == [2] * 8
 
 
 class TestRefused:
     @pytest.mark.parametrize("state", ["running", "queued", "deferred"])
-    def test_a_campaign_on_its_way(self, campaign: Campaign, journal: Journal, state: str) -> None:
-        campaign.put_in(state)
+    def test_running_campaign_is_refused(self, campaign: Campaign, journal: Journal, state: str) -> None:
+        campaign.set_state(state)
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert (said.status, f"is {state}, so its try may still write" in said.err) == (1, True)
-        assert len(campaign.in_state("unknown")) == 2
+        assert len(campaign.references_in("unknown")) == 2
 
-    def test_what_may_be_under_way_holds_up_all(self, campaign: Campaign, journal: Journal) -> None:
+    def test_request_that_may_be_in_flight_blocks_all_resolutions(self, campaign: Campaign, journal: Journal) -> None:
         """The process that has it under way may write the segment a decision would stand in."""
-        unknown = campaign.in_state("unknown")[0]
-        campaign.killed(seconds_ago=20)
-        claimed = campaign.in_state("pending")[1]
+        unknown = campaign.references_in("unknown")[0]
+        campaign.leave_pending(seconds_ago=20)
+        claimed = campaign.references_in("pending")[1]
 
         def know_one(stored: dict[str, Any]) -> None:
             last = LogEntry.from_text(stored["batches"][-1])
@@ -326,20 +328,22 @@ class TestRefused:
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", unknown, "--yes")
         assert (said.status, f"Started less than 60 seconds ago: {claimed}." in said.err) == (1, True)
         assert said.err.endswith(" s.")
-        assert campaign.in_state("unknown") == [unknown]
+        assert campaign.references_in("unknown") == [unknown]
 
-    def test_what_a_killed_try_claimed_is_in_doubt_a_minute_later(self, campaign: Campaign, journal: Journal) -> None:
-        campaign.killed(seconds_ago=61)
+    def test_pending_requests_of_a_killed_try_can_be_resolved_after_a_minute(
+        self, campaign: Campaign, journal: Journal
+    ) -> None:
+        campaign.leave_pending(seconds_ago=61)
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert (said.status, "Resolved as not sent: 2 requests to 4 recipients" in said.out) == (0, True)
-        assert campaign.run.clear().once().state == "success"
-        assert campaign.arrived() == [2, 2, 2, 2, 1, 1, 1, 1]
+        assert campaign.run.clear().run_try().state == "success"
+        assert campaign.message_counts() == [2, 2, 2, 2, 1, 1, 1, 1]
 
     @pytest.mark.parametrize("where", ["a further part", "a further segment", "a further try"])
-    def test_a_log_that_changed_meanwhile(
+    def test_journal_that_changed_during_the_confirmation_is_refused(
         self, campaign: Campaign, journal: Journal, monkeypatch: pytest.MonkeyPatch, where: str
     ) -> None:
-        parts = sum(row.key.startswith("cpaas_journal") for row in campaign.run.stored())
+        parts = sum(row.key.startswith("cpaas_journal") for row in campaign.run.state_rows())
         keys = {"a further part": (0, parts), "a further segment": (1, 0), "a further try": (SERIES, 0)}
 
         def think(*_: object, **__: object) -> bool:
@@ -347,26 +351,26 @@ class TestRefused:
             with create_session() as session:
                 mine = TaskStateStoreModel.run_id == campaign.run.run_id
                 row = session.scalars(select(TaskStateStoreModel).where(mine).limit(1)).one()
-                session.add(copied(row, key=part_key(*keys[where]), value=value))
+                session.add(copy_row(row, key=part_key(*keys[where]), value=value))
             return True
 
         monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
         said = journal("resolve", "--not-sent", *campaign.ids)
         assert (said.status, "is no longer as it was read" in said.err) == (1, True)
-        assert len(campaign.in_state("unknown")) == 2
+        assert len(campaign.references_in("unknown")) == 2
 
-    def test_no_such_reference(self, campaign: Campaign, journal: Journal) -> None:
+    def test_missing_reference_is_named(self, campaign: Campaign, journal: Journal) -> None:
         said = journal("resolve", "--sent", *campaign.ids, "--reference", "cpaas-other", "--yes")
         assert (said.status, "no request cpaas-other" in said.err) == (1, True)
 
-    def test_what_the_service_carried_out(self, campaign: Campaign, journal: Journal) -> None:
-        settled = campaign.in_state("accepted")[0]
+    def test_accepted_request_is_not_resolved_as_not_sent(self, campaign: Campaign, journal: Journal) -> None:
+        settled = campaign.references_in("accepted")[0]
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", settled, "--yes")
         assert (said.status, "accepted by the service" in said.err) == (1, True)
 
-    def test_people_of_a_lost_log(self, campaign: Campaign, journal: Journal) -> None:
+    def test_show_warns_of_recipients_of_a_lost_journal(self, campaign: Campaign, journal: Journal) -> None:
         campaign.run.clear(drop_state=True)
-        assert campaign.once().state == "failed"
+        assert campaign.run_try().state == "failed"
         said = journal("show", *campaign.ids)
         assert "The journal does not show whether recipients without a request here were sent to: " in said.out
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
@@ -384,13 +388,15 @@ class TestRefused:
             lambda stored: stored.pop("batches"),
         ],
     )
-    def test_what_cannot_be_read(self, campaign: Campaign, journal: Journal, spoil: Callable[..., None]) -> None:
+    def test_unreadable_journal_is_refused(
+        self, campaign: Campaign, journal: Journal, spoil: Callable[..., None]
+    ) -> None:
         campaign.rewrite(spoil)
         for command in (("show", *campaign.ids), ("resolve", "--not-sent", *campaign.ids, "--yes"), ("list",)):
             said = journal(*command)
             assert (said.status, "This version of the provider cannot read the" in said.err) == (1, True)
 
-    def test_a_database_that_fails_stores_nothing(
+    def test_failing_database_stores_nothing(
         self, campaign: Campaign, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: object, **__: object) -> None:
@@ -399,13 +405,13 @@ class TestRefused:
         monkeypatch.setattr(airflow.state.get_state_backend(), "set", fail)
         said = journal("resolve", "--not-sent", *campaign.ids, "--yes")
         assert (said.status, "may not have been stored (OSError: disk full)" in said.err) == (1, True)
-        assert len(campaign.in_state("unknown")) == 2
+        assert len(campaign.references_in("unknown")) == 2
 
 
-class TestSeen:
-    def test_list_names_what_is_in_doubt_and_counts_the_rest(self, campaign: Campaign, journal: Journal) -> None:
+class TestListAndShow:
+    def test_list_names_unresolved_requests_and_counts_others(self, campaign: Campaign, journal: Journal) -> None:
         said = journal("list", "--output", "json")
-        assert [line["reference"] for line in said.lines] == campaign.in_state("unknown")
+        assert [line["reference"] for line in said.lines] == campaign.references_in("unknown")
         line = said.lines[0]
         assert (line["task_id"], line["operation"], line["state"]) == ("tell", "send_sms", "unknown")
         assert (line["recipients"], line["try"]) == (2, 1)
@@ -418,19 +424,26 @@ class TestSeen:
         (line,) = journal("list", "--state", "accepted", "--output", "json").lines
         assert (line["reference"], line["recipients"], line["reason"]) == (None, 4, "2 requests together")
         lines = journal("list", "--state", "accepted", "--each", "--output", "json").lines
-        assert [line["reference"] for line in lines] == campaign.in_state("accepted")
+        assert [line["reference"] for line in lines] == campaign.references_in("accepted")
         lines = journal("list", "--state", "all", "--output", "json").lines
         assert [line["state"] for line in lines] == ["unknown", "unknown", "accepted"]
         assert journal("list", "--state", "rejected", "--output", "json").lines == []
 
     def test_list_of_both_kinds(self, campaign: Campaign, journal: Journal) -> None:
-        single = of_single_requests.Send(campaign.stage, phone("ada")).fails_unknown()
+        single = of_single_requests.Send(campaign.task_runner, phone("ada")).fail_unknown()
         references = [line["reference"] for line in journal("list", "--output", "json").lines]
-        assert references == [single.reference, *campaign.in_state("unknown")]
+        assert references == [single.reference, *campaign.references_in("unknown")]
 
-    def test_show_names_what_is_in_doubt_first(self, campaign: Campaign, journal: Journal) -> None:
+    def test_show_names_unresolved_requests_first(self, campaign: Campaign, journal: Journal) -> None:
         journal(
-            "resolve", "--sent", *campaign.ids, "--reference", campaign.in_state("unknown")[0], "--id", "msg_9", "--yes"
+            "resolve",
+            "--sent",
+            *campaign.ids,
+            "--reference",
+            campaign.references_in("unknown")[0],
+            "--id",
+            "msg_9",
+            "--yes",
         )
         lines = journal("show", *campaign.ids, "--output", "json").lines
         assert [(line["state"], line["recipients"]) for line in lines] == [("unknown", 2), ("accepted", 6)]
@@ -440,38 +453,40 @@ class TestSeen:
         assert lines[2]["result"]["charge"] == 8
 
     @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
-    def test_in_every_form_and_without_a_hash_or_a_number_of_anybody(
+    def test_list_and_show_in_each_format_hold_no_hash_and_no_number(
         self, campaign: Campaign, journal: Journal, output: str
     ) -> None:
         for command in (("show", *campaign.ids, "--each"), ("list", "--state", "all")):
             said = journal(*command, "--output", output)
             assert said.status == 0, said.err
-            assert campaign.in_state("unknown")[0] in said.out
+            assert campaign.references_in("unknown")[0] in said.out
             for member, _ in (pair for batch in campaign.batches for claim in batch.intents for pair in claim.each()):
                 assert member.hex() not in said.out
             assert campaign.batches[0].body not in said.out
             assert "2348" not in said.out
 
-    def test_what_a_running_try_has_claimed_is_not_in_doubt(self, campaign: Campaign, journal: Journal) -> None:
-        campaign.killed(seconds_ago=1)
+    def test_pending_requests_of_a_running_try_are_not_listed_as_unresolved(
+        self, campaign: Campaign, journal: Journal
+    ) -> None:
+        campaign.leave_pending(seconds_ago=1)
         assert len(journal("list", "--output", "json").lines) == 2
-        campaign.put_in("running")
+        campaign.set_state("running")
         assert journal("list", "--output", "json").lines == []
         assert "No unresolved requests." in journal("show", *campaign.ids).out
 
 
 class TestServersBackend:
-    """Where the state store's table cannot be read by whom it does not belong to."""
+    """A backend whose table only its owner can read."""
 
     @pytest.fixture(autouse=True)
     def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(airflow.state, "_backend_instance", of_single_requests.Backwards())
 
-    def test_it_is_asked_and_told(self, stage: Stage, journal: Journal) -> None:
-        campaign = Campaign(stage, *NAMES).loses_answers(1)
+    def test_workers_backend_is_read_and_written(self, task_runner: TaskRunner, journal: Journal) -> None:
+        campaign = Campaign(task_runner, *NAMES).lose_responses(1)
         ids = campaign.ids
         (line,) = journal("list", "--dag-id", ids[0], "--run-id", ids[1], "--output", "json").lines
         said = journal("resolve", "--not-sent", *ids, "--reference", line["reference"], "--yes")
         assert said.status == 0, said.err
-        assert campaign.run.clear().once().state == "success"
-        assert campaign.arrived() == [2, 2, 1, 1, 1, 1, 1, 1]
+        assert campaign.run.clear().run_try().state == "success"
+        assert campaign.message_counts() == [2, 2, 1, 1, 1, 1, 1, 1]

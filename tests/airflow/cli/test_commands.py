@@ -55,34 +55,34 @@ class TestPing:
         assert sandbox.counters()["accepted"] == {"get_contact_table": 1}
         assert sandbox.counters()["charged"] == 0
 
-    def test_a_wrong_key(self, ping: Airflow) -> None:
+    def test_wrong_key(self, ping: Airflow) -> None:
         done = ping(password="sk_of_somebody_else")
         assert done.returncode == 1
         assert "Wrong API key" in done.stderr
         assert "sk_of_somebody_else" not in done.stdout + done.stderr
 
-    def test_the_default_connection_where_none_is_named_and_none_is_there(self, airflow: Airflow) -> None:
+    def test_default_connection_where_none_is_named_and_none_is_there(self, airflow: Airflow) -> None:
         done = airflow("cpaas", "ping")
         assert done.returncode == 1
         assert "'cpaas_default' cannot be read" in done.stderr
         assert "airflow connections add" in done.stderr
         assert "Traceback" not in done.stderr
 
-    def test_a_connection_in_the_metadata_database(self, airflow: Airflow, sandbox: Sandbox) -> None:
+    def test_connection_in_the_metadata_database(self, airflow: Airflow, sandbox: Sandbox) -> None:
         added = airflow("connections", "add", "cpaas_kept", "--conn-json", json.dumps(sandbox.connection))
         assert added.returncode == 0, added.stderr
         done = airflow("cpaas", "ping", "cpaas_kept")
         assert done.returncode == 0, done.stderr
         assert f"Connected to {sandbox.url}" in done.stdout
 
-    def test_the_environment_goes_before_the_metadata_database(self, airflow: Airflow, sandbox: Sandbox) -> None:
+    def test_environment_goes_before_the_metadata_database(self, airflow: Airflow, sandbox: Sandbox) -> None:
         elsewhere = json.dumps({**sandbox.connection, "password": "sk_of_somebody_else"})
         added = airflow("connections", "add", "cpaas_both", "--conn-json", elsewhere)
         assert added.returncode == 0, added.stderr
         done = airflow("cpaas", "ping", "cpaas_both", AIRFLOW_CONN_CPAAS_BOTH=json.dumps(sandbox.connection))
         assert done.returncode == 0, done.stderr
 
-    def test_a_connection_that_is_there_and_is_no_json_airflow_takes(self, airflow: Airflow) -> None:
+    def test_connection_that_is_there_and_is_no_json_airflow_takes(self, airflow: Airflow) -> None:
         done = airflow("cpaas", "ping", "broken", AIRFLOW_CONN_BROKEN='{"conn_type": "cpaas", "password": "sk_x_1",}')
         assert done.returncode == 1
         assert "AIRFLOW_CONN_BROKEN is set, but Airflow cannot read it" in done.stderr
@@ -105,13 +105,13 @@ class TestProviders:
         for module in ("operators.sms", "operators.contacts", "sensors.otp", "hooks.cpaas", "triggers.wait"):
             assert f"cpaas_provider.{module}" in done.stdout
 
-    def test_the_hook_can_be_imported_for_its_connection_type(self, airflow: Airflow) -> None:
+    def test_hook_can_be_imported_for_its_connection_type(self, airflow: Airflow) -> None:
         (ours,) = [one for one in self.listed(airflow, "hooks") if one["connection_type"] == "cpaas"]
         assert ours["class"] == "cpaas_provider.hooks.cpaas.CpaasHook"
         assert ours["conn_id_attribute_name"] == "cpaas_conn_id"
         assert ours["hook_name"] == "CPaaS"
 
-    def test_the_form_has_our_fields(self, airflow: Airflow) -> None:
+    def test_form_has_our_fields(self, airflow: Airflow) -> None:
         from cpaas_provider.provider_info import CONNECTION_FIELDS
 
         ours = [str(one) for one in self.listed(airflow, "widgets") if "cpaas" in str(one)]

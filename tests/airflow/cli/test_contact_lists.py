@@ -132,7 +132,7 @@ class TestFiles:
         assert words in ended.err
         assert "Nothing was written." in ended.err
 
-    def test_ctrl_c_ends_it_in_words(
+    def test_ctrl_c_ends_the_command_with_a_message(
         self, contacts: CommandLine, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def stop(self: object, done: str, rows: int) -> None:
@@ -196,7 +196,7 @@ class TestVerify:
         assert (ended.status, ended.err) == (130, "The check was stopped.\n")
         assert {one["result"]: one["rows"] for one in ended.lines}["unknown"] == 1
 
-    def test_no_map(self, contacts: CommandLine, service: Service) -> None:
+    def test_missing_map_is_reported(self, contacts: CommandLine, service: Service) -> None:
         ended = contacts("verify")
         assert (ended.status, "has no contact map 'default'" in ended.err) == (1, True)
 

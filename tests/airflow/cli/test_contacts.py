@@ -33,7 +33,7 @@ def contacts(database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     return CommandLine(monkeypatch, capsys, "cpaas", "contacts")
 
 
-def made(database: Database, *, name: str = "default", conn_id: str = "cpaas_default") -> KeyMap:
+def make_key_map(database: Database, *, name: str = "default", conn_id: str = "cpaas_default") -> KeyMap:
     """Make a map with a row in every state."""
     key_map = open_map(database, conn_id=conn_id, base_url="https://cpaas.example.com", table_id="tbl-1", name=name)
     lease = key_map.lease("dag.sync of run")
@@ -58,7 +58,7 @@ class TestStatus:
     def test_json_has_counts_leases_values_and_unknown_creations(
         self, contacts: CommandLine, database: Database
     ) -> None:
-        key_map = made(database)
+        key_map = make_key_map(database)
         key_map.lease("dag.sync of run", buckets_of(0, 4))
         key_map.row_lease("dag.upsert of run")
         said = contacts("status", "--output", "json")
@@ -83,7 +83,7 @@ class TestStatus:
         assert key_map.facts.secret not in said.out + said.err
 
     def test_creation_under_a_lease_that_holds_is_under_way(self, contacts: CommandLine, database: Database) -> None:
-        key_map = made(database)
+        key_map = make_key_map(database)
         lease = key_map.lease("dag.sync of run")
         entry = MapEntry(key_map.hashes.of_key(["new"]), RowState.CREATING, fencing_token=lease.fencing_token)
         lease.write([Change(MapEntry(entry.key_hash), entry)])
@@ -91,7 +91,7 @@ class TestStatus:
         assert (line["counts"]["creating"], line["counts"]["unknown_creations"]) == (1, 2)
 
     def test_table_names_what_to_do_about_unknown_creations(self, contacts: CommandLine, database: Database) -> None:
-        made(database)
+        make_key_map(database)
         said = contacts("status", "--limit", "1")
         assert said.status == 0, said.err
         assert "Unknown creations of contact map 'default' of connection 'cpaas_default':" in said.out
@@ -100,7 +100,7 @@ class TestStatus:
         assert '"2026-10-31"' in said.out
 
     def test_table_names_an_import_that_was_stopped(self, contacts: CommandLine, database: Database) -> None:
-        lease = made(database).lease("an import")
+        lease = make_key_map(database).lease("an import")
         lease.write([], {IMPORTING: {"rows": 3}})
         assert "The map holds a part of an import." in contacts("status").out
 
@@ -117,17 +117,17 @@ class TestStatus:
         self, contacts: CommandLine, database: Database, arguments: tuple[str, ...], found: list[str]
     ) -> None:
         for conn_id, name in (("cpaas_default", "default"), ("cpaas_default", "crm"), ("other", "default")):
-            made(database, conn_id=conn_id, name=name)
+            make_key_map(database, conn_id=conn_id, name=name)
         said = contacts("status", "--output", "json", *arguments)
         assert [f"{line['conn_id']}/{line['map']}" for line in said.lines] == found
 
-    def test_no_map_at_all(self, contacts: CommandLine) -> None:
+    def test_missing_map_is_reported(self, contacts: CommandLine) -> None:
         said = contacts("status")
         assert (said.status, said.out) == (0, "There is no contact map.\n")
         said = contacts("status", "--map", "crm", "--output", "yaml")
         assert (said.status, said.out.strip(), said.err) == (0, "[]", "There is no such contact map.\n")
 
-    def test_database_that_cannot_be_used(self, contacts: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unusable_database_is_reported(self, contacts: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:///here.db")
         said = contacts("status")
         assert said.status == 1
@@ -135,8 +135,10 @@ class TestStatus:
 
 
 class TestForgetRow:
-    def test_yes_removes_one_entry_and_states_what_follows(self, contacts: CommandLine, database: Database) -> None:
-        key_map = made(database)
+    def test_confirmed_removal_deletes_one_entry_and_states_the_effect(
+        self, contacts: CommandLine, database: Database
+    ) -> None:
+        key_map = make_key_map(database)
         said = contacts("forget-row", "--key", f"key {RowState.SYNCED}", answer="y\n")
         assert said.status == 0, said.err
         assert "The contact list retains row row-0, which no sync updates, clears or deletes any more." in said.out
@@ -146,26 +148,26 @@ class TestForgetRow:
         assert (counts[RowState.SYNCED], sum(counts.values())) == (0, 5)
 
     def test_key_of_a_rejected_creation_has_no_row_to_retain(self, contacts: CommandLine, database: Database) -> None:
-        made(database)
+        make_key_map(database)
         said = contacts("forget-row", "--key", f"key {RowState.REJECTED}", "--yes")
         assert said.status == 0, said.err
         assert "The contact list has no row of this key." in said.out
 
     @pytest.mark.parametrize("answer", ["", "n\n"])
-    def test_without_a_yes_nothing_is_changed(self, contacts: CommandLine, database: Database, answer: str) -> None:
-        key_map = made(database)
+    def test_unconfirmed_removal_changes_nothing(self, contacts: CommandLine, database: Database, answer: str) -> None:
+        key_map = make_key_map(database)
         said = contacts("forget-row", "--key", f"key {RowState.SYNCED}", answer=answer)
         assert said.status == 1
         assert sum(key_map.counts().values()) == 6
 
     def test_key_is_read_from_standard_input(self, contacts: CommandLine, database: Database) -> None:
-        key_map = made(database)
+        key_map = make_key_map(database)
         said = contacts("forget-row", "--key", "-", "--yes", answer=f"key {RowState.SYNCED}\n")
         assert said.status == 0, said.err
         assert sum(key_map.counts().values()) == 5
 
     def test_row_with_a_request_in_flight_is_refused(self, contacts: CommandLine, database: Database) -> None:
-        key_map = made(database)
+        key_map = make_key_map(database)
         lease = key_map.lease("dag.sync of run")
         entry = MapEntry(
             key_map.hashes.of_key(["busy"]), RowState.UPDATING, row_id="r", fencing_token=lease.fencing_token
@@ -176,26 +178,28 @@ class TestForgetRow:
         assert "A task has a request for this row in flight. Nothing was changed." in said.err
 
     def test_creation_of_unknown_outcome_is_left_to_resolve(self, contacts: CommandLine, database: Database) -> None:
-        made(database)
+        make_key_map(database)
         said = contacts("forget-row", "--key", f"key {RowState.UNKNOWN}", "--yes")
         assert said.status == 1
         assert "airflow cpaas contacts resolve" in said.err
 
-    def test_key_that_the_map_does_not_have(self, contacts: CommandLine, database: Database) -> None:
-        made(database)
+    def test_missing_key_is_reported(self, contacts: CommandLine, database: Database) -> None:
+        make_key_map(database)
         said = contacts("forget-row", "--key", "nobody", "--yes")
         assert said.status == 1
         assert "The contact map has no entry for this key." in said.err
 
     def test_key_is_required(self, contacts: CommandLine, database: Database) -> None:
-        made(database)
+        make_key_map(database)
         assert contacts("forget-row", "--yes").status == 2
 
 
 class TestForgetMap:
-    def test_yes_removes_the_map_and_states_what_follows(self, contacts: CommandLine, database: Database) -> None:
-        made(database)
-        other = made(database, name="crm")
+    def test_confirmed_removal_deletes_the_map_and_states_the_effect(
+        self, contacts: CommandLine, database: Database
+    ) -> None:
+        make_key_map(database)
+        other = make_key_map(database, name="crm")
         said = contacts("forget-map", answer="y\n")
         assert said.status == 0, said.err
         assert "Remove contact map 'default' of connection 'cpaas_default' with 6 entries?" in said.out
@@ -205,15 +209,15 @@ class TestForgetMap:
         assert sum(other.counts().values()) == 6
 
     @pytest.mark.parametrize("answer", ["", "n\n", "\n"])
-    def test_without_a_yes_nothing_is_changed(self, contacts: CommandLine, database: Database, answer: str) -> None:
-        key_map = made(database)
+    def test_unconfirmed_removal_changes_nothing(self, contacts: CommandLine, database: Database, answer: str) -> None:
+        key_map = make_key_map(database)
         said = contacts("forget-map", answer=answer)
         assert said.status == 1
         assert "othing was changed" in said.err
         assert sum(key_map.counts().values()) == 6
 
     def test_map_that_is_synced_now_is_refused(self, contacts: CommandLine, database: Database) -> None:
-        key_map = made(database)
+        key_map = make_key_map(database)
         key_map.lease("dag.sync of run", buckets_of(3, 4))
         said = contacts("forget-map", "--yes")
         assert said.status == 1
@@ -223,10 +227,10 @@ class TestForgetMap:
     def test_map_whose_sync_was_killed_is_removed_after_the_lease(
         self, contacts: CommandLine, database: Database
     ) -> None:
-        key_map = made(database)
+        key_map = make_key_map(database)
         KeyMap(database, key_map.facts, clock=lambda: datetime.now(UTC) - LEASE - timedelta(seconds=1)).lease("killed")
         assert contacts("forget-map", "--yes").status == 0
 
-    def test_map_that_does_not_exist(self, contacts: CommandLine) -> None:
+    def test_removal_of_a_missing_map_is_reported(self, contacts: CommandLine) -> None:
         said = contacts("forget-map", "--map", "crm", "--yes")
         assert (said.status, said.err) == (1, "Connection 'cpaas_default' has no contact map 'crm'.")

@@ -27,7 +27,7 @@ def store(airflow: Call, url: str) -> Call:
     return lambda *arguments: airflow("cpaas", "db", *arguments, AIRFLOW__CPAAS__DATABASE=url)
 
 
-def test_it_is_created_where_there_is_none(store: Call, tmp_path: Path) -> None:
+def test_migrate_creates_a_missing_database(store: Call, tmp_path: Path) -> None:
     done = store("migrate")
     assert done.returncode == 0, done.stderr
     assert f"is up to date (version {REVISIONS[-1]})" in done.stdout

@@ -20,13 +20,13 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     record_resolution,
     record_send_started,
 )
-from tests.airflow.harness.command_line import CommandLine, Said
+from tests.airflow.harness.command_line import CommandLine, CommandResult
 from tests.unit.database.conftest import postgres_url as postgres_url
 from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, ended, noted, report, save_reports
 from tests.unit.pages.conftest import ALL, mounted
 from tests.unit.pages.recorded import campaign
 
-Cli = Callable[..., Said]
+Cli = Callable[..., CommandResult]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -63,7 +63,7 @@ def spring(database: Database) -> Database:
 
 
 @pytest.mark.parametrize("output", ["table", "plain", "json", "yaml"])
-def test_words_of_the_service_cannot_control_the_terminal(spring: Database, cli: Cli, output: str) -> None:
+def test_text_of_the_service_cannot_control_the_terminal(spring: Database, cli: Cli, output: str) -> None:
     token = CallbackToken("spring", "pack", 3)
     save_reports(spring, report(UMA, "failed", token=token, message_id="m-\x1b[2J", reason="gone\x1b[2J\x9b31m\x07"))
     shown = cli("deliveries", "show", "spring", "--output", output)
@@ -85,18 +85,18 @@ def test_words_of_the_service_cannot_control_the_terminal(spring: Database, cli:
         ("journal", "list", "--limit", "٣"),
     ],
 )
-def test_a_number_out_of_bounds_is_a_wrong_argument(cli: Cli, command: tuple[str, ...]) -> None:
+def test_number_out_of_bounds_is_a_wrong_argument(cli: Cli, command: tuple[str, ...]) -> None:
     said = cli(*command)
     assert (said.status, "must be a whole number from 1 to " in said.err) == (2, True), said.err
 
 
-def lines(said: Said) -> list[dict[str, Any]]:
+def lines(said: CommandResult) -> list[dict[str, Any]]:
     assert said.status == 0, said.err
     return said.lines
 
 
 class TestCampaigns:
-    def test_a_campaign_has_its_counts(self, spring: Database, cli: Cli) -> None:
+    def test_campaign_has_its_counts(self, spring: Database, cli: Cli) -> None:
         (line,) = lines(cli("campaigns", "list", "--output", "json"))
         assert (line["reference"], line["conn_id"], line["dag_id"]) == ("spring", "shop", "dag")
         counts = [line[name] for name in ("accepted", "delivered", "undelivered", "in_flight", "unreported")]
@@ -120,11 +120,13 @@ class TestCampaigns:
             (("--until", "2026-01-01T00:00:00+01:00"), []),
         ],
     )
-    def test_filters(self, spring: Database, cli: Cli, filters: tuple[str, ...], found: list[str]) -> None:
+    def test_campaigns_are_filtered(
+        self, spring: Database, cli: Cli, filters: tuple[str, ...], found: list[str]
+    ) -> None:
         shown = lines(cli("campaigns", "list", "--single-messages", "--output", "json", *filters))
         assert [line["reference"] for line in shown] == found
 
-    def test_a_campaign_without_delivery_reports_has_the_figures_of_its_task(self, spring: Database, cli: Cli) -> None:
+    def test_campaign_without_delivery_reports_has_the_figures_of_its_task(self, spring: Database, cli: Cli) -> None:
         campaign(spring, "autumn", state="running")
         campaign(spring, "spring", dag_id="dag", minutes=1, recipients=4, sent=3, not_sent=1)
         found = {line["reference"]: line for line in lines(cli("campaigns", "list", "--output", "json"))}
@@ -136,20 +138,20 @@ class TestCampaigns:
         (record,) = lines(cli("campaigns", "show", "autumn", "--output", "json"))
         assert (record["requests"], record["results_path"]) == (2, "/data/results.jsonl")
 
-    def test_a_running_campaign_has_the_newest_balance(self, spring: Database, cli: Cli) -> None:
+    def test_running_campaign_has_the_newest_balance(self, spring: Database, cli: Cli) -> None:
         campaign(spring, "autumn", state="running")
         (line,) = lines(cli("balance", "--conn-id", "shop", "--output", "json"))
         assert (line["balance"], line["dag_id"]) == (87.5, "spring_dag")
 
-    def test_what_is_no_time_is_an_error(self, cli: Cli) -> None:
+    def test_invalid_time_is_an_error(self, cli: Cli) -> None:
         said = cli("campaigns", "list", "--since", "yesterday")
         assert (said.status, said.err) == (1, "--since is not a date or time in ISO 8601, such as 2026-05-01.")
 
-    def test_none_is_explained(self, cli: Cli) -> None:
+    def test_empty_list_of_campaigns_is_explained(self, cli: Cli) -> None:
         assert "No campaign found." in cli("campaigns", "list").out
 
     @pytest.mark.parametrize("reference", ["spring", "pack"])
-    def test_one_campaign_is_shown_by_its_reference_or_a_requests(
+    def test_campaign_is_shown_by_its_reference_or_that_of_a_request(
         self, spring: Database, cli: Cli, reference: str
     ) -> None:
         (record,) = lines(cli("campaigns", "show", reference, "--output", "json"))
@@ -157,12 +159,12 @@ class TestCampaigns:
         found = {one["status"]: (one["recipients"], one["reason"]) for one in record["reasons"]}
         assert found == {"delivered": (1, None), "failed": (1, "*** is switched off")}
 
-    def test_a_reference_that_is_none(self, spring: Database, cli: Cli) -> None:
+    def test_missing_reference_is_an_error(self, spring: Database, cli: Cli) -> None:
         said = cli("campaigns", "show", "summer")
         assert (said.status, "no campaign and no request with this reference" in said.err) == (1, True)
 
     @pytest.mark.parametrize("output", ["table", "plain", "json", "yaml"])
-    def test_every_format_has_the_counts_and_no_number(self, spring: Database, cli: Cli, output: str) -> None:
+    def test_output_in_each_format_has_the_counts_and_no_number(self, spring: Database, cli: Cli, output: str) -> None:
         for command in (("campaigns", "list"), ("campaigns", "show", "spring"), ("deliveries", "show", "spring")):
             said = cli(*command, "--output", output)
             assert said.status == 0, said.err
@@ -178,7 +180,7 @@ class TestDeliveries:
         assert found[0]["reason"] == "*** is switched off"
 
     @pytest.mark.parametrize("reference", ["spring", "pack", "m-1"])
-    def test_by_campaign_request_or_message(self, spring: Database, cli: Cli, reference: str) -> None:
+    def test_reports_are_shown_by_campaign_request_or_message(self, spring: Database, cli: Cli, reference: str) -> None:
         assert len(lines(cli("deliveries", "show", reference, "--output", "json"))) == 2
 
     @pytest.mark.parametrize(
@@ -195,20 +197,22 @@ class TestDeliveries:
             (("--until", "2026-01-01"), 0),
         ],
     )
-    def test_filters_over_everything(self, spring: Database, cli: Cli, filters: tuple[str, ...], found: int) -> None:
+    def test_reports_are_filtered_without_a_reference(
+        self, spring: Database, cli: Cli, filters: tuple[str, ...], found: int
+    ) -> None:
         assert len(lines(cli("deliveries", "show", "--output", "json", *filters))) == found
 
-    def test_a_report_of_a_message_that_is_not_recorded_is_found_by_its_id(self, database: Database, cli: Cli) -> None:
+    def test_report_of_a_message_that_is_not_recorded_is_found_by_its_id(self, database: Database, cli: Cli) -> None:
         save_reports(database, report(ADA, "delivered", message_id="m-9"))
         (line,) = lines(cli("deliveries", "show", "m-9", "--output", "json"))
         assert (line["message_id"], line["outcome"]) == ("m-9", "delivered")
 
-    def test_the_limit_is_named(self, spring: Database, cli: Cli) -> None:
+    def test_limit_is_named(self, spring: Database, cli: Cli) -> None:
         said = cli("deliveries", "show", "spring", "--limit", "1", "--output", "yaml")
         assert len(yaml.safe_load(said.out)) == 1
         assert "Only the newest 1 are shown" in said.err
 
-    def test_none_is_explained(self, cli: Cli) -> None:
+    def test_empty_list_of_reports_is_explained(self, cli: Cli) -> None:
         assert "No delivery report found." in cli("deliveries", "show").out
 
 

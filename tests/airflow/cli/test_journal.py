@@ -28,20 +28,20 @@ from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, LogEntry, Result, State
 from cpaas_provider.sending.probes import OtpRecordProbe
 from tests import journals
-from tests.airflow.harness.command_line import CommandLine, Said
-from tests.airflow.harness.running import copied
-from tests.airflow.harness.stage import RETRIES, Stage, digits, fault, on_stage, phone
+from tests.airflow.harness.command_line import CommandLine, CommandResult
+from tests.airflow.harness.running import copy_row
+from tests.airflow.harness.task_runner import RETRIES, TaskRunner, digits, fault, open_task_runner, phone
 from tests.airflow.harness.tries import Run, new_dag
 from tests.sandbox import Sandbox
 
-Journal = Callable[..., Said]
+Journal = Callable[..., CommandResult]
 
 
 @pytest.fixture
-def stage(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
+def task_runner(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskRunner]:
     with create_session() as session:
         session.execute(delete(TaskStateStoreModel))
-    with on_stage(sandbox_process) as ready:
+    with open_task_runner(sandbox_process) as ready:
         yield ready
 
 
@@ -54,17 +54,17 @@ def journal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 class Send:
     """A task whose every request is carried out, and whose answer is cut off where that is asked for."""
 
-    def __init__(self, stage: Stage, *recipients: str, **options: Any) -> None:
-        self.stage = stage
+    def __init__(self, task_runner: TaskRunner, *recipients: str, **options: Any) -> None:
+        self.task_runner = task_runner
         with new_dag() as dag:
             self.task = SendSmsOperator(task_id="send", recipients=list(recipients), content="Hello", **options)
-        self.run = Run(stage, dag)
+        self.run = Run(task_runner, dag)
         self.ids = [dag.dag_id, self.run.run_id, "send"]
 
-    def fails_unknown(self) -> Send:
+    def fail_unknown(self) -> Send:
         """Have the next answer cut off, and run the try that ends by it."""
-        self.stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
-        assert self.run.once("send").state == "failed"
+        self.task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert self.run.run_try("send").state == "failed"
         return self
 
     @property
@@ -76,114 +76,116 @@ class Send:
         (reference,) = self.requests
         return str(reference)
 
-    def arrived(self, scene: str) -> int:
-        return len(self.stage.arrived("sms", digits(scene)))
+    def message_count(self, case: str) -> int:
+        return len(self.task_runner.inbox_items("sms", digits(case)))
 
-    def claimed(self, *, seconds_ago: float) -> Send:
+    def leave_pending(self, *, seconds_ago: float) -> Send:
         """Have the journal as a try leaves it that was killed while its requests were under way."""
-        self.run.broken_off(timezone.utcnow() - timedelta(seconds=seconds_ago), "send")
+        self.run.leave_in_flight(timezone.utcnow() - timedelta(seconds=seconds_ago), "send")
         return self
 
-    def put_in(self, state: str | None) -> None:
+    def set_state(self, state: str | None) -> None:
         with create_session() as session:
             session.execute(update(TaskInstance).where(TaskInstance.run_id == self.run.run_id).values(state=state))
 
 
 @pytest.fixture
-def send(stage: Stage) -> Send:
-    """A failed task with one request to two people, whose outcome nobody knows."""
-    return Send(stage, phone("ada"), phone("obi")).fails_unknown()
+def send(task_runner: TaskRunner) -> Send:
+    """A failed task with one unknown request to two recipients."""
+    return Send(task_runner, phone("ada"), phone("obi")).fail_unknown()
 
 
-class TestMarkSent:
-    def test_the_cleared_task_succeeds_and_sends_nothing(self, send: Send, journal: Journal) -> None:
+class TestResolveSent:
+    def test_task_cleared_after_resolve_sent_succeeds_and_sends_nothing(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--sent", *send.ids, "--yes")
         assert said.status == 0, said.err
         assert "Resolved as sent: 1 request to 2 recipients" in said.out
         assert f"  {send.reference}\n" in said.out
         assert "Next: clear the task. It then sends only to other recipients" in said.out
         assert "Airflow 3.4" in said.out
-        ended = send.run.clear().once()
+        ended = send.run.clear().run_try()
         assert (ended.state, ended.result["recipients"], ended.result["unknown_recipients"]) == ("success", 2, 0)
         assert ended.result["id"] is None
-        assert (send.arrived("ada"), send.arrived("obi")) == (1, 1)
+        assert (send.message_count("ada"), send.message_count("obi")) == (1, 1)
 
-    def test_an_id_is_the_result_s(self, send: Send, journal: Journal) -> None:
+    def test_given_id_is_in_the_result(self, send: Send, journal: Journal) -> None:
         assert journal("resolve", "--sent", *send.ids, "--id", "msg_9", "--yes").status == 0
-        assert send.run.clear().once().result["id"] == "msg_9"
+        assert send.run.clear().run_try().result["id"] == "msg_9"
 
-    def test_the_journal_says_that_a_person_decided(self, send: Send, journal: Journal) -> None:
+    def test_journal_records_a_manual_resolution(self, send: Send, journal: Journal) -> None:
         journal("resolve", "--sent", *send.ids, "--yes")
         kept = send.requests[send.reference]
         assert (kept["state"], kept["resolution"], "result" in kept) == ("accepted", "sent", False)
         assert kept["reason"].startswith("manually resolved as sent (before: ")
 
-    def test_it_never_expires(self, send: Send, journal: Journal) -> None:
+    def test_resolved_journal_never_expires(self, send: Send, journal: Journal) -> None:
         journal("resolve", "--sent", *send.ids, "--yes")
-        assert [row.expires_at for row in send.run.stored()] == [None] * 3
+        assert [row.expires_at for row in send.run.state_rows()] == [None] * 3
 
-    def test_others_still_get_theirs(self, send: Send, journal: Journal) -> None:
+    def test_other_recipients_are_still_sent_to(self, send: Send, journal: Journal) -> None:
         journal("resolve", "--sent", *send.ids, "--yes")
         send.task.recipients = [phone("ada"), phone("obi"), phone("ngozi")]
-        assert send.run.clear().once().state == "success"
-        assert [send.arrived(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 1]
+        assert send.run.clear().run_try().state == "success"
+        assert [send.message_count(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 1]
 
-    def test_of_a_task_that_succeeded_nothing_is_left_to_do(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada"), on_unknown="skip")
-        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
-        assert send.run.once().state == "success"
+    def test_resolve_of_a_successful_task_says_nothing_is_left_to_do(
+        self, task_runner: TaskRunner, journal: Journal
+    ) -> None:
+        send = Send(task_runner, phone("ada"), on_unknown="skip")
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert send.run.run_try().state == "success"
         assert "Nothing is left to do" in journal("resolve", "--sent", *send.ids, "--yes").out
 
 
-class TestMarkUnsent:
-    def test_the_cleared_task_sends_once_more(self, send: Send, journal: Journal) -> None:
+class TestResolveNotSent:
+    def test_task_cleared_after_resolve_not_sent_sends_once_more(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert said.status == 0, said.err
         assert "Next: clear the task. It then sends only to these 2 recipients" in said.out
         kept = send.requests[send.reference]
         assert (kept["state"], kept["resolution"], "previous_unknown" in kept) == ("not_sent", "not_sent", False)
-        ended = send.run.clear().once()
+        ended = send.run.clear().run_try()
         assert (ended.state, ended.result["recipients"]) == ("success", 2)
-        assert (send.arrived("ada"), send.arrived("obi")) == (2, 2)
-        assert send.run.clear().once().state == "success"
-        assert (send.arrived("ada"), send.arrived("obi")) == (2, 2)
+        assert (send.message_count("ada"), send.message_count("obi")) == (2, 2)
+        assert send.run.clear().run_try().state == "success"
+        assert (send.message_count("ada"), send.message_count("obi")) == (2, 2)
 
     @pytest.mark.parametrize("state", ["up_for_retry", None])
-    def test_the_next_try_needs_no_clear(self, send: Send, journal: Journal, state: str | None) -> None:
-        send.put_in(state)
+    def test_next_try_sends_without_a_clear(self, send: Send, journal: Journal, state: str | None) -> None:
+        send.set_state(state)
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert "Next: nothing to do. The task's next try sends only to these 2 recipients" in said.out
-        assert send.run.once().state == "success"
-        assert send.arrived("ada") == 2
+        assert send.run.run_try().state == "success"
+        assert send.message_count("ada") == 2
 
-    def test_what_a_killed_try_claimed_is_in_doubt(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada")).fails_unknown().claimed(seconds_ago=61)
+    def test_pending_request_of_a_killed_try_can_be_resolved(self, task_runner: TaskRunner, journal: Journal) -> None:
+        send = Send(task_runner, phone("ada")).fail_unknown().leave_pending(seconds_ago=61)
         assert journal("resolve", "--not-sent", *send.ids, "--yes").status == 0
         assert send.requests[send.reference]["state"] == "not_sent"
 
-    def test_a_mapped_instance_is_named_by_its_index(self, stage: Stage, journal: Journal) -> None:
+    def test_mapped_instance_is_named_by_its_index(self, task_runner: TaskRunner, journal: Journal) -> None:
         with new_dag() as dag:
             SendSmsOperator.partial(task_id="send", content="Hello").expand(recipients=[[phone("m0")], [phone("m1")]])
-        run = Run(stage, dag)
-        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
-        assert [run.once("send", index).state for index in (0, 1)] == ["failed", "success"]
+        run = Run(task_runner, dag)
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert [run.run_try("send", index).state for index in (0, 1)] == ["failed", "success"]
         ids = [dag.dag_id, run.run_id, "send"]
         said = journal("resolve", "--not-sent", *ids, "--yes")
         assert (said.status, "--map-index (0 to 1)" in said.err) == (1, True)
         said = journal("resolve", "--not-sent", *ids, "--map-index", "0", "--yes")
         assert "1 request to 1 recipient of send[0] in run" in said.out
-        assert run.clear("send", 0).once("send", 0).state == "success"
+        assert run.clear("send", 0).run_try("send", 0).state == "success"
 
 
 class TestSeveralRequests:
     @pytest.fixture
     def two(self, send: Send) -> Send:
-        """Two requests in doubt: somebody came onto the list between two tries."""
+        """Two unknown requests: a recipient was added between two tries."""
         send.task.recipients = [phone("ada"), phone("obi"), phone("ngozi")]
         send.run.clear()
-        return send.fails_unknown()
+        return send.fail_unknown()
 
-    def test_only_the_named_one_is_decided(self, two: Send, journal: Journal) -> None:
+    def test_only_the_named_request_is_resolved(self, two: Send, journal: Journal) -> None:
         first, second = two.requests
         said = journal("resolve", "--not-sent", *two.ids, "--reference", first, "--yes")
         assert f"Still unresolved: 1 request to 1 recipient ({second})" in said.out
@@ -194,32 +196,32 @@ class TestSeveralRequests:
         assert journal("resolve", "--sent", *two.ids, "--reference", first, "--reference", second, "--yes").status == 0
         assert [one["state"] for one in two.requests.values()] == ["accepted", "accepted"]
 
-    def test_each_is_decided_for_itself(self, two: Send, journal: Journal) -> None:
+    def test_requests_are_resolved_one_by_one(self, two: Send, journal: Journal) -> None:
         first, second = two.requests
         journal("resolve", "--sent", *two.ids, "--reference", first, "--yes")
         journal("resolve", "--not-sent", *two.ids, "--reference", second, "--yes")
-        assert two.run.clear().once().state == "success"
-        assert [two.arrived(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 2]
+        assert two.run.clear().run_try().state == "success"
+        assert [two.message_count(one) for one in ("ada", "obi", "ngozi")] == [1, 1, 2]
 
-    def test_one_id_is_not_for_two(self, two: Send, journal: Journal) -> None:
+    def test_one_id_for_two_requests_is_refused(self, two: Send, journal: Journal) -> None:
         said = journal("resolve", "--sent", *two.ids, "--id", "msg_9", "--yes")
         assert (said.status, "An id belongs to one request" in said.err) == (1, True)
 
 
-class TestAsking:
-    def test_yes(self, send: Send, journal: Journal) -> None:
+class TestConfirmation:
+    def test_answer_of_yes_resolves(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--not-sent", *send.ids, answer="y\n")
         assert said.status == 0
         assert f"  {send.reference}  send_sms, 2 recipients, started " in said.out
         assert "Resolve as not sent? The task's next try sends them. This cannot be undone. [y/N]" in said.out
 
     @pytest.mark.parametrize("answer", ["n\n", "\n"])
-    def test_no(self, send: Send, journal: Journal, answer: str) -> None:
+    def test_answer_of_no_changes_nothing(self, send: Send, journal: Journal, answer: str) -> None:
         said = journal("resolve", "--not-sent", *send.ids, answer=answer)
         assert (said.status, said.err) == (1, "Nothing was changed.")
         assert send.requests[send.reference]["state"] == "unknown"
 
-    def test_nobody_there(self, send: Send, journal: Journal) -> None:
+    def test_missing_answer_changes_nothing_and_names_the_option(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--not-sent", *send.ids)
         assert (said.status, "Give --yes to skip the question" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "unknown"
@@ -230,8 +232,8 @@ ON_ITS_WAY = ["running", "queued", "scheduled", "deferred", "restarting", "up_fo
 
 class TestRefused:
     @pytest.mark.parametrize("state", ON_ITS_WAY)
-    def test_a_task_instance_on_its_way(self, send: Send, journal: Journal, state: str) -> None:
-        send.put_in(state)
+    def test_running_task_instance_is_refused(self, send: Send, journal: Journal, state: str) -> None:
+        send.set_state(state)
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert (said.status, f"is {state}, so its try may still write" in said.err) == (1, True)
         assert "Wait until it has ended" in said.err
@@ -245,7 +247,7 @@ class TestRefused:
             (("--not-sent", "--id", "msg_9"), "--id is the id of what was sent"),
         ],
     )
-    def test_without_one_clear_decision_nothing_is_changed(
+    def test_ambiguous_resolution_changes_nothing(
         self, send: Send, journal: Journal, given: tuple[str, ...], said_of_it: str
     ) -> None:
         said = journal("resolve", *given, *send.ids, "--yes")
@@ -253,17 +255,17 @@ class TestRefused:
         assert send.requests[send.reference]["state"] == "unknown"
 
     @pytest.mark.parametrize("command", ["resolve --sent", "resolve --not-sent"])
-    def test_what_may_be_under_way_still(self, send: Send, journal: Journal, command: str) -> None:
-        said = journal(*command.split(), *send.claimed(seconds_ago=20).ids, "--yes")
+    def test_request_that_may_be_in_flight_is_refused(self, send: Send, journal: Journal, command: str) -> None:
+        said = journal(*command.split(), *send.leave_pending(seconds_ago=20).ids, "--yes")
         assert (said.status, f"Started less than 60 seconds ago: {send.reference}." in said.err) == (1, True)
         assert re.search(r"Nothing was changed\. Try again in [34]\d s\.$", said.err)
         assert send.requests[send.reference]["state"] == "pending"
 
-    def test_one_that_began_while_somebody_thought_it_over(
+    def test_task_that_began_during_the_confirmation_is_refused(
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def think(*_: object, **__: object) -> bool:
-            send.put_in("queued")
+            send.set_state("queued")
             return True
 
         monkeypatch.setattr("cpaas_provider.cli.terminal.ask_yesno", think)
@@ -271,7 +273,7 @@ class TestRefused:
         assert (said.status, "is queued" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "unknown"
 
-    def test_a_journal_that_changed_meanwhile(
+    def test_journal_that_changed_during_the_confirmation_is_refused(
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def think(*_: object, **__: object) -> bool:
@@ -284,34 +286,34 @@ class TestRefused:
         assert send.requests[send.reference]["state"] == "accepted"
 
     @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
-    def test_no_such_task_instance(self, send: Send, journal: Journal, command: str) -> None:
+    def test_missing_task_instance_is_named(self, send: Send, journal: Journal, command: str) -> None:
         said = journal(*command.split(), *send.ids[:2], "other")
         assert (said.status, "Task instance other in run" in said.err) == (1, True)
 
-    def test_an_index_of_a_task_that_is_not_mapped(self, send: Send, journal: Journal) -> None:
+    def test_map_index_of_an_unmapped_task_is_refused(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--sent", *send.ids, "--map-index", "3", "--yes")
         assert (said.status, "omit --map-index" in said.err) == (1, True)
 
     @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
-    def test_no_journal(self, stage: Stage, journal: Journal, command: str) -> None:
-        said = journal(*command.split(), *Send(stage, phone("ada")).ids)
+    def test_missing_journal_is_named(self, task_runner: TaskRunner, journal: Journal, command: str) -> None:
+        said = journal(*command.split(), *Send(task_runner, phone("ada")).ids)
         assert (said.status, "has no journal" in said.err) == (1, True)
 
-    def test_no_such_reference(self, send: Send, journal: Journal) -> None:
+    def test_missing_reference_is_named(self, send: Send, journal: Journal) -> None:
         said = journal("resolve", "--sent", *send.ids, "--reference", "cpaas-other", "--yes")
         assert (said.status, "no request cpaas-other" in said.err) == (1, True)
         assert f"Its requests: {send.reference}" in said.err
 
-    def test_what_was_sent_is_not_resolved_as_not_sent(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada"))
-        assert send.run.once().state == "success"
+    def test_accepted_request_is_not_resolved_as_not_sent(self, task_runner: TaskRunner, journal: Journal) -> None:
+        send = Send(task_runner, phone("ada"))
+        assert send.run.run_try().state == "success"
         said = journal("resolve", "--not-sent", *send.ids, "--reference", send.reference, "--yes")
         assert (said.status, "accepted by the service" in said.err) == (1, True)
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert (said.status, "This journal has no unresolved request" in said.err) == (1, True)
         assert send.requests[send.reference]["state"] == "accepted"
 
-    def test_a_journal_of_another_version(self, send: Send, journal: Journal) -> None:
+    def test_journal_of_another_version_is_refused(self, send: Send, journal: Journal) -> None:
         rewrite(send, lambda kept: kept.update(version=99))
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert (said.status, "cannot read the journal of task instance " in said.err) == (1, True)
@@ -322,14 +324,14 @@ class TestRefused:
         assert "No unresolved requests" not in said.err
 
     @pytest.mark.parametrize("stored", [{"__airflow_state_ref__": "file:///gone"}, ["unknown"], None, 7])
-    def test_what_is_no_journal(self, send: Send, journal: Journal, stored: Any) -> None:
+    def test_invalid_journal_is_refused(self, send: Send, journal: Journal, stored: Any) -> None:
         rewrite(send, lambda _: None, instead=json.dumps(stored))
         for command in (("show", *send.ids), ("resolve", "--not-sent", *send.ids, "--yes"), ("list",)):
             said = journal(*command)
             assert (said.status, "This version of the provider cannot read the" in said.err) == (1, True)
-        assert [row.value for row in send.run.stored()] == [json.dumps(stored)]
+        assert [row.value for row in send.run.state_rows()] == [json.dumps(stored)]
 
-    def test_a_database_that_fails_says_that_it_may_not_be_stored(
+    def test_failing_database_reports_that_the_resolution_may_not_be_stored(
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: object, **__: object) -> None:
@@ -342,15 +344,15 @@ class TestRefused:
 
 
 class TestList:
-    def test_nothing_is_in_doubt(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada"))
-        assert send.run.once().state == "success"
+    def test_list_without_unresolved_requests_is_empty(self, task_runner: TaskRunner, journal: Journal) -> None:
+        send = Send(task_runner, phone("ada"))
+        assert send.run.run_try().state == "success"
         assert journal("list").out == "No unresolved requests.\n"
         said = journal("list", "--output", "json")
         assert (said.lines, said.err) == ([], "No unresolved requests.\n")
         assert "No such request." in journal("list", "--state", "rejected").out
 
-    def test_what_is_in_doubt_and_what_to_do(self, send: Send, journal: Journal) -> None:
+    def test_list_has_unresolved_requests_and_the_remedy(self, send: Send, journal: Journal) -> None:
         said = journal("list", "--output", "json")
         (line,) = said.lines
         assert line == {
@@ -372,15 +374,15 @@ class TestList:
         assert f"airflow cpaas journal resolve --sent {' '.join(send.ids)}\n" in said.err
 
     @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
-    def test_in_every_form(self, send: Send, journal: Journal, output: str) -> None:
+    def test_list_in_each_format_holds_no_number(self, send: Send, journal: Journal, output: str) -> None:
         said = journal("list", "--output", output)
         assert said.status == 0
         assert "send_sms" in said.out
         assert "2348" not in said.out
 
-    def test_by_state_and_ids(self, send: Send, journal: Journal) -> None:
-        other = Send(send.stage, phone("ngozi"))
-        other.run.once()
+    def test_list_filters_by_state_and_ids(self, send: Send, journal: Journal) -> None:
+        other = Send(send.task_runner, phone("ngozi"))
+        other.run.run_try()
 
         def found(*filters: str) -> list[str]:
             return [line["reference"] for line in journal("list", *filters, "--output", "json").lines]
@@ -393,16 +395,18 @@ class TestList:
         assert found("--state", "all", "--run-id", other.ids[1]) == [other.reference]
         assert found("--state", "all", "--task-id", "nothing") == []
 
-    def test_what_a_running_try_has_claimed_is_not_in_doubt(self, send: Send, journal: Journal) -> None:
-        send.claimed(seconds_ago=1)
+    def test_pending_request_of_a_running_try_is_not_listed_as_unresolved(self, send: Send, journal: Journal) -> None:
+        send.leave_pending(seconds_ago=1)
         assert len(journal("list", "--output", "json").lines) == 1
-        send.put_in("running")
+        send.set_state("running")
         assert journal("list", "--output", "json").lines == []
         assert len(journal("list", "--state", "pending", "--output", "json").lines) == 1
 
-    def test_page_by_page_up_to_a_limit(self, stage: Stage, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_list_pages_up_to_a_limit(
+        self, task_runner: TaskRunner, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("cpaas_provider.cli.journal.repository._PAGE", 2)
-        sends = [Send(stage, phone(f"paged_{number}")).fails_unknown() for number in range(5)]
+        sends = [Send(task_runner, phone(f"paged_{number}")).fail_unknown() for number in range(5)]
         newest_first = [one.reference for one in reversed(sends)]
         said = journal("list", "--output", "json")
         assert [line["reference"] for line in said.lines] == newest_first
@@ -412,7 +416,7 @@ class TestList:
 
 
 class TestShow:
-    def test_one_journal_in_full(self, send: Send, journal: Journal) -> None:
+    def test_show_has_the_whole_journal(self, send: Send, journal: Journal) -> None:
         journal("resolve", "--sent", *send.ids, "--id", "msg_9", "--yes")
         (line,) = journal("show", *send.ids, "--output", "json").lines
         assert (line["state"], line["resolution"], line["result_id"]) == ("accepted", "sent", "msg_9")
@@ -426,7 +430,7 @@ class TestShow:
         assert same == line
 
     @pytest.mark.parametrize("width", [40, 80, 120])
-    def test_a_reference_in_a_table_is_never_broken(
+    def test_reference_in_a_table_is_never_broken(
         self, send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch, width: int
     ) -> None:
         monkeypatch.setattr("airflow.cli.simple_table.is_tty", lambda: True)
@@ -435,37 +439,37 @@ class TestShow:
         assert send.reference in journal("show", *send.ids, "--output", "table").out.split()
 
     @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
-    def test_no_hash_of_anybody_in_any_form(self, send: Send, journal: Journal, output: str) -> None:
+    def test_show_holds_no_recipient_hash_in_any_format(self, send: Send, journal: Journal, output: str) -> None:
         said = journal("show", *send.ids, "--output", output)
         assert send.reference in said.out
         for member in send.requests[send.reference]["recipient_hashes"]:
             assert member not in said.out
         assert send.requests[send.reference]["body"] not in said.out
 
-    def test_brackets_in_a_reason_stay(self, send: Send, journal: Journal) -> None:
+    def test_brackets_in_a_reason_are_shown(self, send: Send, journal: Journal) -> None:
         add(send, Result(0, State.UNKNOWN, reason="no [bold]luck[/bold] :smile:"))
         assert "no [bold]luck[/bold] :smile:" in journal("show", *send.ids).out
 
-    def test_a_journal_without_a_request(self, send: Send, journal: Journal) -> None:
+    def test_journal_without_a_request_is_shown(self, send: Send, journal: Journal) -> None:
         send.run.rewrite_requests(lambda entry: dataclasses.replace(entry, intents=[], results=[]))
         assert "has no request" in journal("show", *send.ids).out
 
-    def test_what_was_lost_with_the_state_is_told(self, send: Send, journal: Journal) -> None:
+    def test_show_warns_of_requests_lost_with_the_state(self, send: Send, journal: Journal) -> None:
         send.run.clear(drop_state=True)
-        assert send.run.once().state == "failed"
+        assert send.run.run_try().state == "failed"
         said = journal("show", *send.ids)
         assert "The journal does not show whether recipients without a request here were sent to: " in said.out
         assert "dropped the task state" in said.out
         said = journal("resolve", "--not-sent", *send.ids, "--yes")
         assert "The outcome for other recipients is unknown (" in said.out
-        assert send.run.clear().once().state == "success"
-        assert send.arrived("ada") == 2
+        assert send.run.clear().run_try().state == "success"
+        assert send.message_count("ada") == 2
 
-    def test_other_operations_have_journals_too(self, stage: Stage, journal: Journal) -> None:
+    def test_other_operations_have_journals_too(self, task_runner: TaskRunner, journal: Journal) -> None:
         with new_dag() as dag:
             BuyAirtimeOperator(task_id="buy", network="MTN", amount=100, recipient=phone("airtime"))
-        run = Run(stage, dag)
-        assert run.once().state == "success"
+        run = Run(task_runner, dag)
+        assert run.run_try().state == "success"
         (line,) = journal("show", dag.dag_id, run.run_id, "buy", "--output", "json").lines
         assert (line["operation"], line["result_id"]) == ("buy_airtime", line["result"]["id"])
 
@@ -473,7 +477,7 @@ class TestShow:
 class Single:
     """A task that makes one request, whose answer is cut off."""
 
-    def __init__(self, stage: Stage, kind: str) -> None:
+    def __init__(self, task_runner: TaskRunner, kind: str) -> None:
         with new_dag() as dag:
             if kind == "create_contact_row":
                 CreateContactRowOperator(task_id="do", columns={"Name": "Ada"})
@@ -481,10 +485,10 @@ class Single:
                 RequestOtpOperator(task_id="do", recipient=phone("single"), channel="sms")
             else:
                 BuyAirtimeOperator(task_id="do", network="MTN", amount=100, recipient=phone("single"))
-        self.run = Run(stage, dag)
+        self.run = Run(task_runner, dag)
         self.ids = [dag.dag_id, self.run.run_id, "do"]
-        stage.sandbox.control(*fault(kind, "cut_before", times=1))
-        ended = self.run.to_the_end()[-1]
+        task_runner.sandbox.control(*fault(kind, "cut_before", times=1))
+        ended = self.run.run_to_end()[-1]
         assert ended.state == "failed", ended
 
 
@@ -515,16 +519,16 @@ WORDED = {
 
 
 @pytest.fixture
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_probe_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no record shows at once is unknown at once."""
     monkeypatch.setattr(OtpRecordProbe, "max_wait", timedelta())
 
 
-@pytest.mark.usefixtures("no_patience")
+@pytest.mark.usefixtures("no_probe_wait")
 @pytest.mark.parametrize("kind", WORDED)
-def test_each_operation_has_its_words(stage: Stage, journal: Journal, kind: str) -> None:
+def test_texts_are_those_of_the_operation(task_runner: TaskRunner, journal: Journal, kind: str) -> None:
     counts, found, story, made, not_made = WORDED[kind]
-    single = Single(stage, kind)
+    single = Single(task_runner, kind)
     assert f"Unresolved: {counts}. Look for them in the service's own records: {found}. Then" in journal("list").out
     assert f"  {story} " in journal("resolve", "--sent", *single.ids).out.replace(next(iter(single.run.journal())), "")
     said = journal("resolve", "--not-sent", *single.ids, "--yes").out
@@ -536,21 +540,21 @@ def test_each_operation_has_its_words(stage: Stage, journal: Journal, kind: str)
     marked = journal("resolve", "--sent", *single.ids, "--yes").out
     assert f"Next: clear the task. {not_made}" in marked
     assert ("Without --id the task's result has no id" in marked) == (kind != "buy_airtime")
-    assert single.run.clear().once().state == "success"
+    assert single.run.clear().run_try().state == "success"
 
 
-@pytest.mark.usefixtures("no_patience")
-def test_of_several_operations_each_has_its_way(stage: Stage, journal: Journal) -> None:
+@pytest.mark.usefixtures("no_probe_wait")
+def test_list_of_several_operations_says_where_to_look_for_each(task_runner: TaskRunner, journal: Journal) -> None:
     for kind in WORDED:
-        Single(stage, kind)
-    Send(stage, phone("ada"), phone("obi")).fails_unknown()
+        Single(task_runner, kind)
+    Send(task_runner, phone("ada"), phone("obi")).fail_unknown()
     said = journal("list").out
     assert "Unresolved: 4 requests to 4 recipients and for 1 row." in said
     ways = f"send_sms and buy_airtime {BY_REFERENCE}, {WORDED['request_otp'][1]}, {WORDED['create_contact_row'][1]}. Th"
     assert f"Look for them in the service's own records: {ways}" in said
 
 
-def test_a_decision_is_in_the_audit_log(send: Send, journal: Journal) -> None:
+def test_resolution_is_in_the_audit_log(send: Send, journal: Journal) -> None:
     journal("resolve", "--not-sent", *send.ids, "--yes")
     with create_session() as session:
         query = select(Log).where(Log.dag_id == send.ids[0], Log.event == "cli_cpaas_journal_resolve")
@@ -560,10 +564,10 @@ def test_a_decision_is_in_the_audit_log(send: Send, journal: Journal) -> None:
     assert send.ids[1] in row.extra
 
 
-def test_a_writer_waits_until_the_decision_is_stored(
+def test_writer_waits_until_the_resolution_is_stored(
     send: Send, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the look at the task instance's state until the decision is stored, nobody else writes."""
+    """No other process writes between the read of the task instance's state and the stored resolution."""
     from cpaas_provider.cli.journal import repository
 
     seen: list[str] = []
@@ -578,7 +582,7 @@ def test_a_writer_waits_until_the_decision_is_stored(
             writer.join(0.5)
             seen.append("waiting" if writer.is_alive() else "through")
 
-    writer = threading.Thread(target=send.put_in, args=("queued",))
+    writer = threading.Thread(target=send.set_state, args=("queued",))
     monkeypatch.setattr(repository, "refuse_on_its_way", meanwhile)
     assert journal("resolve", "--not-sent", *send.ids, "--yes").status == 0
     writer.join(30)
@@ -602,16 +606,16 @@ class TestServersBackend:
     def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(airflow.state, "_backend_instance", Backwards())
 
-    def test_it_is_asked_and_told(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada")).fails_unknown()
+    def test_workers_backend_is_read_and_written(self, task_runner: TaskRunner, journal: Journal) -> None:
+        send = Send(task_runner, phone("ada")).fail_unknown()
         (line,) = journal("show", *send.ids, "--output", "json").lines
         said = journal("resolve", "--not-sent", *send.ids, "--reference", line["reference"], "--yes")
         assert said.status == 0, said.err
-        assert send.run.clear().once().state == "success"
-        assert send.arrived("ada") == 2
+        assert send.run.clear().run_try().state == "success"
+        assert send.message_count("ada") == 2
 
-    def test_it_is_listed_by_run(self, stage: Stage, journal: Journal) -> None:
-        send = Send(stage, phone("ada")).fails_unknown()
+    def test_workers_backend_is_listed_by_run(self, task_runner: TaskRunner, journal: Journal) -> None:
+        send = Send(task_runner, phone("ada")).fail_unknown()
         said = journal("list", "--dag-id", send.ids[0])
         assert (said.status, "Give --dag-id and --run-id" in said.err) == (1, True)
         found = journal("list", "--dag-id", send.ids[0], "--run-id", send.ids[1], "--output", "json")
@@ -640,7 +644,7 @@ def add(send: Send, result: Result) -> None:
         last = session.scalars(mine.order_by(TaskStateStoreModel.id)).all()[-1]
         entry = LogEntry(timezone.utcnow(), 1, RETRIES, "body", results=[result])
         session.add(
-            copied(
+            copy_row(
                 last,
                 key=f"{JOURNAL_KEY}.0.{len(journals.segments({row.key: row.value for row in session.scalars(mine)}))}",
                 value=json.dumps({**json.loads(last.value), "batches": [entry.as_text()]}),

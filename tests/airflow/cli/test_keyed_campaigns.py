@@ -1,4 +1,4 @@
-"""``airflow cpaas journal`` on campaigns with a key, whose journal lies in the provider's own database."""
+"""``airflow cpaas journal`` on campaigns with a key, whose journal is in the provider's own database."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 from tests.airflow.campaigns.test_idempotency import parts
 from tests.airflow.cli import test_journal as of_single_requests
 from tests.airflow.cli.test_journal import Journal
-from tests.airflow.harness.campaigns import counts, digits, reached, rows, small_packs, sms
-from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.campaigns import count_messages, counts, digits, limit_batches, rows, sms
+from tests.airflow.harness.task_runner import TaskRunner, fault
 from tests.airflow.harness.tries import Run
 
-stage = of_single_requests.stage
+task_runner = of_single_requests.task_runner
 journal = of_single_requests.journal
 
 KEY = {"idempotency_key": "spring"}
@@ -42,18 +42,18 @@ def ids(run: Run) -> list[str]:
 
 
 @pytest.fixture
-def run(stage: Stage) -> Run:
+def run(task_runner: TaskRunner) -> Run:
     """A failed run of a campaign to four recipients, two a request; the outcome of the first request is unknown."""
-    small_packs(stage, 2)
-    stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
-    made = sms(stage, rows(4), **KEY)
-    failed = made.once()
+    limit_batches(task_runner, 2)
+    task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+    made = sms(task_runner, rows(4), **KEY)
+    failed = made.run_try()
     assert (failed.state, counts(failed.report)) == ("failed", {"sent": 2, "unknown_recipients": 2})
     return made
 
 
-class TestSeen:
-    def test_list_names_what_is_in_doubt_and_counts_the_rest(self, run: Run, journal: Journal) -> None:
+class TestListAndShow:
+    def test_list_names_unresolved_requests_and_counts_others(self, run: Run, journal: Journal) -> None:
         said = journal("list", "--output", "json")
         (line,) = said.lines
         assert [line["dag_id"], line["run_id"], line["task_id"]] == ids(run)
@@ -61,14 +61,16 @@ class TestSeen:
         assert "2 requests in all: 1 accepted (2 recipients), 1 unknown (2 recipients)." in said.err
         assert f"airflow cpaas journal resolve --sent {' '.join(ids(run))}" in said.err
 
-    def test_list_narrows_it_as_any_other(self, run: Run, journal: Journal) -> None:
+    def test_list_filters_keyed_campaigns_as_any_other(self, run: Run, journal: Journal) -> None:
         assert journal("list", "--dag-id", "another", "--output", "json").lines == []
         (line,) = journal("list", "--dag-id", run.dag.dag_id, "--state", "accepted", "--output", "json").lines
         assert (line["recipients"], line["reason"]) == (2, "1 request together")
 
-    def test_list_shows_a_campaign_of_several_runs_once(self, stage: Stage, run: Run, journal: Journal) -> None:
-        later = sms(stage, rows(5), **KEY)
-        later.once()
+    def test_list_shows_a_campaign_of_several_runs_once(
+        self, task_runner: TaskRunner, run: Run, journal: Journal
+    ) -> None:
+        later = sms(task_runner, rows(5), **KEY)
+        later.run_try()
         (line,) = journal("list", "--output", "json").lines
         assert line["run_id"] == later.run_id
 
@@ -78,23 +80,23 @@ class TestSeen:
         assert f"(idempotency_key). It is stored in the database {database.redacted_url}." in said.err
         assert not [one for one in digits(4) if one in said.out + said.err]
 
-    def test_show_of_a_run_that_found_all_done_is_the_same_journal(
-        self, stage: Stage, run: Run, journal: Journal
+    def test_show_of_a_run_without_requests_is_the_same_journal(
+        self, task_runner: TaskRunner, run: Run, journal: Journal
     ) -> None:
-        later = sms(stage, rows(4), **KEY)
-        later.once()
-        assert [row for row in later.stored() if row.key == CAMPAIGN_MARKER] == []
+        later = sms(task_runner, rows(4), **KEY)
+        later.run_try()
+        assert [row for row in later.state_rows() if row.key == CAMPAIGN_MARKER] == []
         lines = journal("show", *ids(later), "--output", "json").lines
         assert [line["reference"] for line in lines][:1] == [
             line["reference"] for line in journal("list", "--output", "json").lines
         ]
 
-    def test_what_a_task_at_work_has_claimed_is_not_in_doubt(
-        self, stage: Stage, journal: Journal, database: Database
+    def test_pending_request_of_a_running_task_is_not_listed_as_unresolved(
+        self, task_runner: TaskRunner, journal: Journal, database: Database
     ) -> None:
-        small_packs(stage, 2)
-        run = sms(stage, rows(2), **KEY)
-        run.once()
+        limit_batches(task_runner, 2)
+        run = sms(task_runner, rows(2), **KEY)
+        run.run_try()
         at_work = LeasedState(database, NAME, "task instance of another run")
         at_work.acquire()
         stored = at_work.get(JOURNAL_KEY)
@@ -108,45 +110,55 @@ class TestSeen:
         assert "Unresolved: 1 request to 2 recipients." in journal("show", *ids(run)).out
 
 
-class TestMarked:
-    def test_unsent_is_sent_by_the_cleared_task_and_nobody_else_again(
-        self, stage: Stage, run: Run, journal: Journal
+class TestResolve:
+    def test_task_cleared_after_resolve_not_sent_sends_only_those_requests(
+        self, task_runner: TaskRunner, run: Run, journal: Journal
     ) -> None:
         said = journal("resolve", "--not-sent", *ids(run), "--yes")
         assert (said.status, "Resolved as not sent: 1 request to 2 recipients" in said.out) == (0, True), said.err
         assert "clear the task, or start another run with the same idempotency_key" in said.out
         assert "3.4" not in said.out
-        done = run.clear().once()
+        done = run.clear().run_try()
         assert (done.state, counts(done.result)) == ("success", {"sent": 4})
-        assert sorted(reached(stage).values()) == [1, 1, 2, 2]
+        assert sorted(count_messages(task_runner).values()) == [1, 1, 2, 2]
 
-    def test_sent_is_not_sent_again_by_any_run(self, stage: Stage, run: Run, journal: Journal) -> None:
+    def test_request_resolved_as_sent_is_not_sent_by_any_run(
+        self, task_runner: TaskRunner, run: Run, journal: Journal
+    ) -> None:
         assert journal("resolve", "--sent", *ids(run), "--id", "msg_9", "--yes").status == 0
         (line,) = journal("list", "--state", "accepted", "--each", "--limit", "1", "--output", "json").lines
         assert line["state"] == "accepted"
-        done = sms(stage, rows(5), **KEY).once()
-        assert (done.state, counts(done.result), reached(stage)) == ("success", {"sent": 5}, Counter(digits(5)))
+        done = sms(task_runner, rows(5), **KEY).run_try()
+        assert (done.state, counts(done.result), count_messages(task_runner)) == (
+            "success",
+            {"sent": 5},
+            Counter(digits(5)),
+        )
         assert journal("list", "--output", "json").lines == []
 
-    def test_a_cleared_state_does_not_undo_it(self, stage: Stage, run: Run, journal: Journal) -> None:
+    def test_dropped_state_does_not_undo_the_resolution(
+        self, task_runner: TaskRunner, run: Run, journal: Journal
+    ) -> None:
         assert journal("resolve", "--sent", *ids(run), "--yes").status == 0
-        assert run.clear(drop_state=True).once().state == "success"
-        assert reached(stage) == Counter(digits(4))
+        assert run.clear(drop_state=True).run_try().state == "success"
+        assert count_messages(task_runner) == Counter(digits(4))
 
-    def test_the_error_of_the_task_names_the_command(self, stage: Stage) -> None:
-        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
-        run = sms(stage, rows(1), **KEY)
-        assert f"airflow cpaas journal resolve --sent {' '.join(ids(run))}" in run.once().error
+    def test_error_of_the_task_names_the_command(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        run = sms(task_runner, rows(1), **KEY)
+        assert f"airflow cpaas journal resolve --sent {' '.join(ids(run))}" in run.run_try().error
 
 
 class TestRefused:
-    def test_while_a_task_works_on_the_campaign(self, run: Run, journal: Journal, database: Database) -> None:
+    def test_resolve_while_a_task_holds_the_lease_is_refused(
+        self, run: Run, journal: Journal, database: Database
+    ) -> None:
         LeasedState(database, NAME, "task instance of another run").acquire()
         said = journal("resolve", "--not-sent", *ids(run), "--yes")
         assert (said.status, "working on this campaign: task instance of another run" in said.err) == (1, True)
         assert len(journal("list", "--state", "unknown", "--output", "json").lines) == 1
 
-    def test_a_journal_that_changed_meanwhile(
+    def test_journal_that_changed_during_the_confirmation_is_refused(
         self, run: Run, journal: Journal, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def think(*_: object, **__: object) -> bool:
@@ -163,14 +175,14 @@ class TestRefused:
         assert [line["state"] for line in journal("list", "--output", "json").lines] == ["unknown"]
 
     @pytest.mark.parametrize("state", ["running", "deferred"])
-    def test_a_task_instance_on_its_way(self, run: Run, journal: Journal, state: str) -> None:
+    def test_running_task_instance_is_refused(self, run: Run, journal: Journal, state: str) -> None:
         with create_session() as session:
             session.execute(update(TaskInstance).where(TaskInstance.run_id == run.run_id).values(state=state))
         said = journal("resolve", "--not-sent", *ids(run), "--yes")
         assert (said.status, f"is {state}, so its try may still write" in said.err) == (1, True)
 
 
-class TestElsewhere:
+class TestOtherDatabase:
     """The command runs where [cpaas] database names another database than that of the workers."""
 
     @pytest.fixture
@@ -179,7 +191,7 @@ class TestElsewhere:
         return f"sqlite:///{tmp_path}/other.db"
 
     @pytest.mark.parametrize("command", ["show", "resolve --sent", "resolve --not-sent"])
-    def test_the_command_names_the_database_that_has_it(
+    def test_command_names_the_database_that_has_it(
         self, run: Run, journal: Journal, database: Database, other: str, command: str
     ) -> None:
         said = journal(*command.split(), *ids(run))
@@ -194,34 +206,34 @@ class TestElsewhere:
         said = journal("list")
         assert (said.status, "could not be read and may hold unresolved requests" in said.err) == (1, True)
 
-    def test_one_that_cannot_be_opened_is_named_once(
-        self, stage: Stage, run: Run, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    def test_database_that_cannot_be_opened_is_named_once(
+        self, task_runner: TaskRunner, run: Run, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        sms(stage, rows(1), idempotency_key="summer").once()
+        sms(task_runner, rows(1), idempotency_key="summer").run_try()
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db/none.db")
         said = journal("list")
         assert (said.status, said.err.count("are stored in the database that [cpaas] database names")) == (1, 1)
 
 
-def test_each_partition_has_a_journal_of_its_own(stage: Stage, journal: Journal) -> None:
-    run = parts(stage, 2, rows(6), **KEY)
-    run.once(map_index=0)
-    stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
-    assert run.once(map_index=1).state == "failed"
+def test_each_partition_has_its_own_journal(task_runner: TaskRunner, journal: Journal) -> None:
+    run = parts(task_runner, 2, rows(6), **KEY)
+    run.run_try(map_index=0)
+    task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+    assert run.run_try(map_index=1).state == "failed"
     (line,) = journal("list", "--output", "json").lines
     assert (line["map_index"], line["state"]) == (1, "unknown")
     assert journal("resolve", "--sent", *ids(run), "--map-index", "1", "--yes").status == 0
-    assert run.clear(map_index=1).once(map_index=1).state == "success"
-    assert reached(stage) == Counter(digits(6))
+    assert run.clear(map_index=1).run_try(map_index=1).state == "success"
+    assert count_messages(task_runner) == Counter(digits(6))
     # A run that finds all done stores nothing that names its partition.
-    later = parts(stage, 2, rows(6), **KEY)
-    later.once(map_index=0)
+    later = parts(task_runner, 2, rows(6), **KEY)
+    later.run_try(map_index=0)
     said = journal("show", *ids(later), "--map-index", "0")
     assert (said.status, "which has 2 partitions" in said.err) == (1, True)
 
 
-def test_run_that_requested_nothing_is_said_to_have_no_journal(stage: Stage, journal: Journal) -> None:
-    dry = sms(stage, rows(1), dry_run=True, **KEY)
-    dry.once()
+def test_run_that_requested_nothing_is_said_to_have_no_journal(task_runner: TaskRunner, journal: Journal) -> None:
+    dry = sms(task_runner, rows(1), dry_run=True, **KEY)
+    dry.run_try()
     said = journal("show", *ids(dry))
     assert (said.status, "the campaign has made no request yet" in said.err) == (1, True)

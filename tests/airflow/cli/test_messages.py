@@ -28,19 +28,21 @@ from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
 from tests.airflow.campaigns.test_keys import copied
-from tests.airflow.harness.command_line import CommandLine, Said
-from tests.airflow.harness.stage import Stage, address, digits, fault, phone, setting
+from tests.airflow.harness.command_line import CommandLine, CommandResult
+from tests.airflow.harness.task_runner import TaskRunner, address, digits, fault, phone, setting
 from tests.airflow.harness.tries import Run, new_dag
 from tests.ports import listening
 from tests.unit.database.conftest import postgres_url as postgres_url
 from tests.unit.delivery.running_receiver import running, until
 
-Cli = Callable[..., Said]
+Cli = Callable[..., CommandResult]
 SECRETS = ("Meet at noon", "sk_test_")
 
 
 @pytest.fixture
-def cli(stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+def cli(
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Cli:
     """Run ``airflow cpaas ...`` with a database of its own."""
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/cpaas.db")
     return CommandLine(monkeypatch, capsys, "cpaas")
@@ -54,14 +56,14 @@ def keyed(cli: Cli, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     return cli
 
 
-def one(said: Said) -> dict[str, Any]:
+def one(said: CommandResult) -> dict[str, Any]:
     """Return the one record of a command."""
     assert said.status == 0, said.err
     (record,) = said.lines
     return record
 
 
-def sms(cli: Cli, *more: str, to: Sequence[str] = (phone("ada"),), text: str = "Meet at noon") -> Said:
+def sms(cli: Cli, *more: str, to: Sequence[str] = (phone("ada"),), text: str = "Meet at noon") -> CommandResult:
     return cli("send-sms", *to, "--content", text, "--output", "json", *more)
 
 
@@ -81,18 +83,22 @@ class TestOutput:
             yield
 
     @pytest.mark.parametrize("form", ["json", "table"])
-    def test_a_message_that_was_accepted_ends_with_status_0(
-        self, cli: Cli, stage: Stage, output: None, form: str
+    def test_message_that_was_accepted_ends_with_status_0(
+        self, cli: Cli, task_runner: TaskRunner, output: None, form: str
     ) -> None:
         said = cli("send-sms", phone("ada"), "--content", "Hi", "--output", form)
         assert said.status == 0, said.err
-        assert stage.sandbox.counters()["accepted"] == {"send_sms": 1}
+        assert task_runner.sandbox.counters()["accepted"] == {"send_sms": 1}
 
-    def test_a_passcode_that_was_accepted_ends_with_status_0(self, cli: Cli, stage: Stage, output: None) -> None:
+    def test_passcode_that_was_accepted_ends_with_status_0(
+        self, cli: Cli, task_runner: TaskRunner, output: None
+    ) -> None:
         assert cli("otp", "request", phone("ada"), "--output", "json").status == 0
-        assert stage.sandbox.counters()["accepted"]["request_otp"] == 1
+        assert task_runner.sandbox.counters()["accepted"]["request_otp"] == 1
 
-    def test_it_is_said_on_standard_error(self, cli: Cli, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_failed_output_after_an_accepted_message_is_reported_on_standard_error(
+        self, cli: Cli, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with Path("/dev/full").open("w", encoding="utf-8") as full:
             monkeypatch.setattr(sys, "stdout", full)
             said = cli("send-sms", phone("ada"), "--content", "Hi", "--output", "json")
@@ -103,13 +109,13 @@ class TestOutput:
         )
 
     @pytest.mark.parametrize("command", ["show", "resolve"])
-    def test_a_command_on_the_journal_has_no_traceback(self, cli: Cli, command: str) -> None:
+    def test_command_on_the_journal_has_no_traceback(self, cli: Cli, command: str) -> None:
         more = ("--sent",) if command == "resolve" else ()
         said = cli("journal", command, "a", "b", "c", "--map-index", "9" * 21, *more)
         assert (said.status, "because of an unexpected error" in said.err, "Traceback" in said.err) == (1, True, False)
 
     @pytest.mark.parametrize("command", [("send-sms", "-", "--content", "Hi"), ("otp", "verify", "x")])
-    def test_closed_standard_input_is_an_empty_one(
+    def test_closed_standard_input_counts_as_empty(
         self, cli: Cli, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
     ) -> None:
         monkeypatch.setattr("tests.airflow.harness.command_line.io", SimpleNamespace(StringIO=lambda _: None))
@@ -118,17 +124,17 @@ class TestOutput:
 
 
 class TestSendSms:
-    def test_several_recipients_get_one_request(self, cli: Cli, stage: Stage) -> None:
+    def test_several_recipients_get_one_request(self, cli: Cli, task_runner: TaskRunner) -> None:
         said = cli("send-sms", phone("ada"), f"{phone('obi')}, {phone('ada')}", "--content", "Hi", "--output", "json")
         record = one(said)
         assert (record["recipients"], record["pages"], record["encoding"]) == (2, 1, "GSM-7")
-        (message,) = stage.arrived("sms", digits("ada"))
+        (message,) = task_runner.inbox_items("sms", digits("ada"))
         assert message["message_id"] == record["id"]
-        assert stage.sandbox.counters()["accepted"] == {"send_sms": 1}
+        assert task_runner.sandbox.counters()["accepted"] == {"send_sms": 1}
         assert record["balance"] is not None
 
     def test_recipients_and_text_are_read_from_files_and_standard_input(
-        self, cli: Cli, stage: Stage, tmp_path: Path
+        self, cli: Cli, task_runner: TaskRunner, tmp_path: Path
     ) -> None:
         (tmp_path / "to.txt").write_text(f"{phone('ada')}\n\n{phone('obi')},\n")
         (tmp_path / "text.txt").write_text("Zürich\n")
@@ -136,8 +142,8 @@ class TestSendSms:
         assert one(cli("send-sms", "--recipients-file", f"{tmp_path}/to.txt", *more, answer="Hi\n"))["recipients"] == 2
         said = cli("send-sms", "-", "--content-file", f"{tmp_path}/text.txt", *more, answer=f"{phone('uma')}\n")
         assert one(said)["recipients"] == 1
-        assert [message["text"] for message in stage.arrived("sms", digits("uma"))] == ["Zürich"]
-        assert [message["text"] for message in stage.arrived("sms", digits("obi"))] == ["Hi"]
+        assert [message["text"] for message in task_runner.inbox_items("sms", digits("uma"))] == ["Zürich"]
+        assert [message["text"] for message in task_runner.inbox_items("sms", digits("obi"))] == ["Hi"]
 
     @pytest.mark.parametrize(
         ("arguments", "words"),
@@ -155,20 +161,22 @@ class TestSendSms:
             (("08031234567", "--content", "x", "--sender-id", "Sh\u200bop"), "sender_id: must not contain control"),
         ],
     )
-    def test_mistakes_send_nothing(self, cli: Cli, stage: Stage, arguments: tuple[str, ...], words: str) -> None:
+    def test_mistakes_send_nothing(
+        self, cli: Cli, task_runner: TaskRunner, arguments: tuple[str, ...], words: str
+    ) -> None:
         said = cli("send-sms", *arguments, answer=phone("ada"))
-        assert (said.status, stage.sandbox.counters()["accepted"]) == (1, {})
+        assert (said.status, task_runner.sandbox.counters()["accepted"]) == (1, {})
         assert words in said.err
         assert "Nothing was sent" in said.err
         assert "Traceback" not in said.err
 
-    def test_dry_run_counts_pages_and_masks_recipients(self, cli: Cli, stage: Stage) -> None:
+    def test_dry_run_counts_pages_and_masks_recipients(self, cli: Cli, task_runner: TaskRunner) -> None:
         said = cli("send-sms", phone("ada"), phone("obi"), "--content", "€" * 100, "--dry-run", "--output", "json")
         record = one(said)
         assert (record["recipients"], record["pages"], record["pages_of_all"], record["units"]) == (2, 2, 4, 200)
         assert record["to"] == [f"{digits(name)[:5]}****{digits(name)[-3:]}" for name in ("ada", "obi")]
         assert "nothing was sent" in said.err
-        assert stage.sandbox.counters()["accepted"] == {}
+        assert task_runner.sandbox.counters()["accepted"] == {}
         assert digits("ada") not in said.out + said.err
 
     def test_dry_run_has_what_the_encoding_would_save(self, cli: Cli) -> None:
@@ -181,54 +189,64 @@ class TestSendSms:
         assert "encoding='gsm7' saves 2 pages." in said.err
         assert "encoding='gsm7' would save 0 pages." in sms(cli, "--dry-run").err
 
-    def test_marks_go_and_the_encoding_replaces_typography(self, cli: Cli, stage: Stage) -> None:
+    def test_marks_go_and_the_encoding_replaces_typography(self, cli: Cli, task_runner: TaskRunner) -> None:
         one(sms(cli, text="\ufeffHel\u200blo"))
         one(sms(cli, "--encoding", "gsm7", text="It\u2019s"))
         said = sms(cli, "--encoding", "gsm7", text="It\u2019s ọ")
-        assert [message["text"] for message in stage.arrived("sms", digits("ada"))] == ["Hello", "It's", "It\u2019s ọ"]
+        assert [message["text"] for message in task_runner.inbox_items("sms", digits("ada"))] == [
+            "Hello",
+            "It's",
+            "It\u2019s ọ",
+        ]
         assert "--encoding gsm7 leaves the text in UCS-2: 1 character of it" in said.err
 
-    def test_encoding_of_another_channel_is_refused(self, cli: Cli, stage: Stage) -> None:
+    def test_encoding_of_another_channel_is_refused(self, cli: Cli, task_runner: TaskRunner) -> None:
         said = sms(cli, "--encoding", "gsm7", "--channel", "whatsapp")
-        assert (said.status, stage.sandbox.counters()["accepted"]) == (1, {})
+        assert (said.status, task_runner.sandbox.counters()["accepted"]) == (1, {})
         assert "--encoding is for --channel sms only. Nothing was sent." in said.err
 
-    def test_each_run_without_a_key_sends_again(self, cli: Cli, stage: Stage) -> None:
+    def test_run_without_a_key_sends_again(self, cli: Cli, task_runner: TaskRunner) -> None:
         assert one(sms(cli))["references"] != one(sms(cli))["references"]
-        assert len(stage.arrived("sms", digits("ada"))) == 2
+        assert len(task_runner.inbox_items("sms", digits("ada"))) == 2
 
-    def test_recipients_not_allowed_are_left_out(self, cli: Cli, stage: Stage) -> None:
-        stage.connect("cpaas_default", allowed_recipients=phone("obi"))
+    def test_recipients_not_allowed_are_left_out(self, cli: Cli, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", allowed_recipients=phone("obi"))
         record = one(cli("send-sms", phone("ada"), phone("obi"), "--content", "Hi", "--output", "json"))
         assert (record["recipients"], record["not_allowed"]) == (1, 1)
         assert "allowed_recipients" in sms(cli).err
 
-    def test_a_rejection_is_one_line_without_anything_private(self, cli: Cli, stage: Stage) -> None:
-        stage.sandbox.control("PUT", "balance", {"balance": 0})
+    def test_rejection_is_one_line_without_anything_private(self, cli: Cli, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control("PUT", "balance", {"balance": 0})
         said = sms(cli)
         assert said.status == 1
         assert len(said.err.strip().splitlines()) == 1
         assert not [word for word in (*SECRETS, digits("ada"), phone("ada")) if word in said.out + said.err]
 
-    def test_a_lost_response_ends_with_its_own_status_and_advice(self, cli: Cli, stage: Stage) -> None:
-        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+    def test_lost_response_ends_with_its_own_status_and_advice(self, cli: Cli, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
         said = sms(cli)
         assert (said.status, said.out) == (3, "")
         assert "Outcome unknown: request cpaas-" in said.err
         assert "Do not simply run the command again" in said.err
-        (message,) = stage.arrived("sms", digits("ada"))
+        (message,) = task_runner.inbox_items("sms", digits("ada"))
         assert message["external_ref"] in said.err
         assert not [word for word in (*SECRETS, digits("ada"), phone("ada")) if word in said.err]
 
-    def test_recipients_that_the_service_rejects_fail_it_after_the_others(self, cli: Cli, stage: Stage) -> None:
-        stage.sandbox.control("POST", "seed", {"refused_recipients": [digits("bad")]})
-        stage.sandbox.control(*setting(refused_recipients="leave_out"))
+    def test_recipients_that_the_service_rejects_fail_it_after_the_others(
+        self, cli: Cli, task_runner: TaskRunner
+    ) -> None:
+        task_runner.sandbox.control("POST", "seed", {"refused_recipients": [digits("bad")]})
+        task_runner.sandbox.control(*setting(refused_recipients="leave_out"))
         said = sms(cli, to=(phone("ada"), phone("bad")))
-        assert (said.status, said.lines[0]["recipients"], len(stage.arrived("sms", digits("ada")))) == (1, 1, 1)
+        assert (said.status, said.lines[0]["recipients"], len(task_runner.inbox_items("sms", digits("ada")))) == (
+            1,
+            1,
+            1,
+        )
         assert "The service accepted 1 of 2 recipients." in said.err
         assert digits("bad") not in said.out + said.err
 
-    def test_the_log_and_the_audit_log_have_nothing_private(self, cli: Cli, stage: Stage) -> None:
+    def test_log_and_the_audit_log_have_nothing_private(self, cli: Cli, task_runner: TaskRunner) -> None:
         said = sms(cli, "--verbose")
         assert said.status == 0
         private = (*SECRETS, digits("ada"), phone("ada"))
@@ -237,7 +255,9 @@ class TestSendSms:
             rows = session.scalars(select(Log).where(Log.event.contains("send_sms"))).all()
         assert not [row for row in rows if any(word in str(row.extra) for word in private)]
 
-    def test_an_unexpected_error_is_one_line_too(self, cli: Cli, monkeypatch: pytest.MonkeyPatch, stage: Stage) -> None:
+    def test_unexpected_error_is_one_line_too(
+        self, cli: Cli, monkeypatch: pytest.MonkeyPatch, task_runner: TaskRunner
+    ) -> None:
         def fails(*_: Any, **__: Any) -> Any:
             raise ZeroDivisionError(phone("ada"))
 
@@ -247,58 +267,60 @@ class TestSendSms:
         assert "because of an unexpected error: ZeroDivisionError at fails" in said.err
 
     @pytest.mark.parametrize("output", ["table", "plain", "yaml", "json"])
-    def test_every_format_has_the_reference_and_no_recipient(self, cli: Cli, stage: Stage, output: str) -> None:
+    def test_output_in_each_format_has_the_reference_and_no_recipient(
+        self, cli: Cli, task_runner: TaskRunner, output: str
+    ) -> None:
         said = cli("send-sms", phone("ada"), "--content", "Meet at noon", "--output", output)
-        (message,) = stage.arrived("sms", digits("ada"))
+        (message,) = task_runner.inbox_items("sms", digits("ada"))
         assert message["external_ref"] in said.out
         assert not [word for word in (*SECRETS, digits("ada"), phone("ada")) if word in said.out + said.err]
 
 
 class TestIdempotencyKey:
-    def test_a_second_run_sends_nothing_and_shows_the_first(self, keyed: Cli, stage: Stage) -> None:
+    def test_second_run_sends_nothing_and_shows_the_first(self, keyed: Cli, task_runner: TaskRunner) -> None:
         first, second = (one(sms(keyed, "--idempotency-key", "monday")) for _ in range(2))
         assert second["sent_by_earlier_run"]
         assert {**first, "sent_by_earlier_run": True} == second
-        assert len(stage.arrived("sms", digits("ada"))) == 1
+        assert len(task_runner.inbox_items("sms", digits("ada"))) == 1
         changed = sms(keyed, "--idempotency-key", "monday", text="Meet at one")
         assert "The content was another one." in changed.err
-        assert len(stage.arrived("sms", digits("ada"))) == 1
+        assert len(task_runner.inbox_items("sms", digits("ada"))) == 1
         assert one(sms(keyed, "--idempotency-key", "tuesday"))["id"] != first["id"]
 
-    def test_a_recipient_added_later_gets_it_alone(self, keyed: Cli, stage: Stage) -> None:
+    def test_recipient_added_later_gets_it_alone(self, keyed: Cli, task_runner: TaskRunner) -> None:
         sms(keyed, "--idempotency-key", "monday")
         record = one(sms(keyed, "--idempotency-key", "monday", to=(phone("obi"), phone("ada"))))
         assert record["recipients"] == 2
-        assert [len(stage.arrived("sms", digits(name))) for name in ("ada", "obi")] == [1, 1]
+        assert [len(task_runner.inbox_items("sms", digits(name))) for name in ("ada", "obi")] == [1, 1]
 
-    def test_an_unknown_outcome_is_sent_again_only_on_demand(self, keyed: Cli, stage: Stage) -> None:
-        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+    def test_unknown_outcome_is_sent_again_only_on_demand(self, keyed: Cli, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
         assert sms(keyed, "--idempotency-key", "monday").status == 3
         again = sms(keyed, "--idempotency-key", "monday")
-        assert (again.status, len(stage.arrived("sms", digits("ada")))) == (3, 1)
+        assert (again.status, len(task_runner.inbox_items("sms", digits("ada")))) == (3, 1)
         assert "unless you give --resend-unknown" in again.err
         changed = sms(keyed, "--idempotency-key", "monday", text="Meet at one")
         assert (changed.status, "had other content" in changed.err) == (1, True)
         assert sms(keyed, "--idempotency-key", "monday", "--resend-unknown").status == 0
-        assert len(stage.arrived("sms", digits("ada"))) == 2
+        assert len(task_runner.inbox_items("sms", digits("ada"))) == 2
 
-    def test_a_request_that_was_not_sent_is_sent_by_the_next_run(self, keyed: Cli, stage: Stage) -> None:
-        stage.connect("cpaas_default", max_retries=0, host="http://127.0.0.1:9")
+    def test_request_that_was_not_sent_is_sent_by_the_next_run(self, keyed: Cli, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", max_retries=0, host="http://127.0.0.1:9")
         assert sms(keyed, "--idempotency-key", "monday").status == 1
-        stage.connect("cpaas_default")
+        task_runner.connect("cpaas_default")
         # It leads to another service now, by its address.
         assert "another base URL" in sms(keyed, "--idempotency-key", "monday").err
 
-    def test_another_database_than_that_of_tasks_is_refused(self, keyed: Cli, stage: Stage) -> None:
+    def test_another_database_than_that_of_tasks_is_refused(self, keyed: Cli, task_runner: TaskRunner) -> None:
         Variable.set(f"{CAMPAIGN_DATABASE}.another.bb", "postgresql://db/cpaas")
         said = sms(keyed, "--idempotency-key", "monday")
         assert (said.status, "in another database: postgresql://db/cpaas" in said.err) == (1, True)
         assert "--no-suppression-list sends without the suppression list" in sms(keyed).err
-        assert stage.arrived("sms", digits("ada")) == []
+        assert task_runner.inbox_items("sms", digits("ada")) == []
         assert sms(keyed, "--no-suppression-list").status == 0
-        assert len(stage.arrived("sms", digits("ada"))) == 1
+        assert len(task_runner.inbox_items("sms", digits("ada"))) == 1
 
-    def test_older_copy_of_the_database_is_refused_before_a_request(self, keyed: Cli, stage: Stage) -> None:
+    def test_older_copy_of_the_database_is_refused_before_a_request(self, keyed: Cli, task_runner: TaskRunner) -> None:
         with open_database() as database:
             if database.engine.dialect.name != "sqlite":
                 pytest.skip("a copy of a file is restored")
@@ -308,14 +330,14 @@ class TestIdempotencyKey:
         said = sms(keyed, "--idempotency-key", "monday")
         assert (said.status, "restored from an older copy" in said.err) == (1, True)
         assert "airflow variables delete cpaas_campaign_tries." in said.err
-        assert len(stage.arrived("sms", digits("ada"))) == 1
+        assert len(task_runner.inbox_items("sms", digits("ada"))) == 1
 
     @pytest.mark.parametrize("given", [("--idempotency-key", " "), ("--resend-unknown",)])
     def test_options_that_cannot_hold_are_refused(self, cli: Cli, given: tuple[str, ...]) -> None:
         said = sms(cli, *given)
         assert (said.status, "Nothing was sent." in said.err) == (1, True)
 
-    def test_no_number_and_no_text_is_stored(self, keyed: Cli) -> None:
+    def test_neither_number_nor_text_is_stored(self, keyed: Cli) -> None:
         sms(keyed, "--idempotency-key", "monday")
         with open_database() as database, database.connect() as connection:
             stored = "".join(connection.execute(select(campaign_values.c.value)).scalars())
@@ -330,31 +352,33 @@ class TestSuppressionList:
             said = cli("suppressions", "add", phone(name), "--reason", reason, "--region", "NG")
             assert said.status == 0, said.err
 
-    def test_listed_recipients_are_left_out_and_counted(self, keyed: Cli, stage: Stage) -> None:
+    def test_listed_recipients_are_left_out_and_counted(self, keyed: Cli, task_runner: TaskRunner) -> None:
         self.add(keyed, "opt_out", "ada")
         record = one(sms(keyed, to=(phone("ada"), phone("obi"))))
         assert (record["recipients"], record["suppressed"]) == (1, 1)
-        assert [len(stage.arrived("sms", digits(name))) for name in ("ada", "obi")] == [0, 1]
+        assert [len(task_runner.inbox_items("sms", digits(name))) for name in ("ada", "obi")] == [0, 1]
         dry = one(sms(keyed, "--dry-run", to=(phone("ada"), phone("obi"))))
         assert (dry["recipients"], dry["suppressed"], len(dry["to"])) == (1, 1, 1)
 
-    def test_nothing_is_sent_where_all_are_listed_unless_it_is_not_consulted(self, cli: Cli, stage: Stage) -> None:
+    def test_message_is_sent_to_listed_recipients_only_without_the_list(
+        self, cli: Cli, task_runner: TaskRunner
+    ) -> None:
         self.add(cli, "opt_out", "ada")
         for more in ((), ("--dry-run",)):
             said = sms(cli, *more)
             assert (said.status, "on the suppression list, and no other" in said.err) == (1, True)
         assert one(sms(cli, "--no-suppression-list"))["suppressed"] == 0
-        assert len(stage.arrived("sms", digits("ada"))) == 1
+        assert len(task_runner.inbox_items("sms", digits("ada"))) == 1
 
-    def test_a_database_that_cannot_be_opened_keeps_it_from_being_sent(
-        self, cli: Cli, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    def test_unusable_database_sends_nothing(
+        self, cli: Cli, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "postgresql://shop:hunter2222@127.0.0.1:9/cpaas")
         said = sms(cli)
         assert (said.status, "Nothing was sent." in said.err, "hunter2222" in said.err) == (1, True, False)
         assert one(sms(cli, "--no-suppression-list"))["recipients"] == 1
 
-    def test_only_an_invalid_number_gets_no_passcode(self, cli: Cli) -> None:
+    def test_passcode_is_refused_for_an_invalid_number_only(self, cli: Cli) -> None:
         self.add(cli, "opt_out", "ada")
         self.add(cli, "invalid_number", "obi")
         assert cli("otp", "request", phone("ada")).status == 0
@@ -363,8 +387,8 @@ class TestSuppressionList:
 
 
 class TestDeliveryReports:
-    def test_a_send_is_recorded_for_its_reports(self, cli: Cli, stage: Stage) -> None:
-        stage.connect("cpaas_default", callback_url="http://127.0.0.1:9")
+    def test_send_is_recorded_for_its_reports(self, cli: Cli, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", callback_url="http://127.0.0.1:9")
         record = one(said := sms(cli))
         assert record["delivery_reports"] == "callback"
         assert "did not respond" in said.err
@@ -373,14 +397,14 @@ class TestDeliveryReports:
             (send,) = connection.execute(select(sends)).all()
         assert [send.campaign] == record["references"]
         assert (send.dag_id, send.task_id, send.expected) == (DAG_ID, "send-sms", 1)
-        (message,) = stage.arrived("sms", digits("ada"))
+        (message,) = task_runner.inbox_items("sms", digits("ada"))
         assert message["callback"].startswith("http://127.0.0.1:9/callback/cpaas_default/")
 
-    def test_reports_reach_the_receiver_and_are_shown(self, keyed: Cli, stage: Stage) -> None:
-        stage.sandbox.control("POST", "seed", {"outcomes": {"sms": {digits("obi"): "undelivered"}}})
+    def test_reports_reach_the_receiver_and_are_shown(self, keyed: Cli, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control("POST", "seed", {"outcomes": {"sms": {digits("obi"): "undelivered"}}})
         app = create_app(get_receiver_connection, guard=None, emit_metric=None)
         with listening() as (listener, url), running(app, listener):
-            stage.connect("cpaas_default", callback_url=url, callback_secret="secret-of-callbacks")
+            task_runner.connect("cpaas_default", callback_url=url, callback_secret="secret-of-callbacks")
             said = sms(keyed, to=(phone("ada"), phone("obi")))
             (reference,) = one(said)["references"]
             assert said.err == ""
@@ -395,115 +419,117 @@ class TestDeliveryReports:
         assert (record["state"], record["delivered"], record["undelivered"]) == ("all reported", 1, 1)
         assert one(keyed("campaigns", "list", "--dag-id", DAG_ID, "--single-messages", "--output", "json"))
 
-    def test_a_receiver_that_is_none_keeps_it_from_being_sent(self, cli: Cli, stage: Stage) -> None:
-        stage.connect("cpaas_default", callback_url=stage.sandbox.url)
+    def test_unusable_receiver_sends_nothing(self, cli: Cli, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", callback_url=task_runner.sandbox.url)
         said = sms(cli)
-        assert (said.status, stage.sandbox.counters()["accepted"]) == (1, {})
+        assert (said.status, task_runner.sandbox.counters()["accepted"]) == (1, {})
         assert "Nothing was sent. --no-callback sends" in said.err
         assert one(sms(cli, "--no-callback"))["delivery_reports"] is None
 
 
 class TestSendEmail:
-    def test_subject_and_names_arrive(self, cli: Cli, stage: Stage) -> None:
-        stage.connect("cpaas_default", email_sender_id="shop@example.com")
+    def test_subject_and_names_arrive(self, cli: Cli, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", email_sender_id="shop@example.com")
         more = ("--subject", "News", "--from-name", "Shop", "--reply-to", "help@example.com", "--output", "json")
         assert one(cli("send-email", address("ada"), *more, answer="Dear Ada,\n\nhello\n"))["recipients"] == 1
-        (message,) = stage.arrived("email", address("ada"))
+        (message,) = task_runner.inbox_items("email", address("ada"))
         assert (message["subject"], message["from_name"]) == ("News", "Shop")
         assert message["text"] == "Dear Ada,\n\nhello"
 
     @pytest.mark.parametrize("option", ["subject", "from-name"])
     @pytest.mark.parametrize("mark", ["\n", "\x0b", "\x85", "\u2028"])
-    def test_line_break_in_a_header_sends_nothing(self, cli: Cli, stage: Stage, option: str, mark: str) -> None:
+    def test_line_break_in_a_header_sends_nothing(
+        self, cli: Cli, task_runner: TaskRunner, option: str, mark: str
+    ) -> None:
         said = cli("send-email", address("ada"), "--content", "x", f"--{option}", f"Hi{mark}Bcc: x@example.com")
-        assert (said.status, stage.sandbox.counters()["accepted"]) == (1, {})
+        assert (said.status, task_runner.sandbox.counters()["accepted"]) == (1, {})
         assert f"{option.replace('-', '_')}: must not contain line breaks or other control characters" in said.err
 
-    def test_an_invalid_address_is_named_by_its_place(self, cli: Cli) -> None:
+    def test_invalid_address_is_named_by_its_place(self, cli: Cli) -> None:
         said = cli("send-email", address("ada"), "nobody at home", "--content", "x", "--sender-id", "a@example.com")
         assert (said.status, "recipient 2 is not an email address" in said.err) == (1, True)
         assert "nobody" not in said.err
 
 
 class TestLookup:
-    def look_up(self, cli: Cli, *more: str, answer: str = "") -> Said:
+    def look_up(self, cli: Cli, *more: str, answer: str = "") -> CommandResult:
         return cli("lookup", *more, "--output", "json", answer=answer)
 
-    def asked(self, stage: Stage) -> int:
-        return int(stage.sandbox.counters()["accepted"].get("lookup_phone", 0))
+    def asked(self, task_runner: TaskRunner) -> int:
+        return int(task_runner.sandbox.counters()["accepted"].get("lookup_phone", 0))
 
-    def test_a_number_is_charged_once_and_masked(self, cli: Cli, stage: Stage) -> None:
+    def test_number_is_charged_once_and_masked(self, cli: Cli, task_runner: TaskRunner) -> None:
         first = one(self.look_up(cli, phone("ada"), phone("ada")))
-        assert (first["source"], first["dnd"], first["country"], self.asked(stage)) == ("service", False, "NG", 1)
+        assert (first["source"], first["dnd"], first["country"], self.asked(task_runner)) == ("service", False, "NG", 1)
         second = one(said := self.look_up(cli, "-", answer=phone("ada")))
-        assert (second, self.asked(stage)) == ({**first, "source": "cache"}, 1)
+        assert (second, self.asked(task_runner)) == ({**first, "source": "cache"}, 1)
         assert "--no-cache" not in said.err
         assert one(self.look_up(cli, phone("ada"), "--no-cache"))["source"] == "service"
-        assert self.asked(stage) == 2
+        assert self.asked(task_runner) == 2
         assert digits("ada") not in said.out + said.err
 
-    def test_the_cache_is_that_of_campaigns(self, cli: Cli, stage: Stage) -> None:
+    def test_cache_is_that_of_campaigns(self, cli: Cli, task_runner: TaskRunner) -> None:
         from cpaas_provider.operators.sms import SmsCampaignOperator
 
         self.look_up(cli, phone("ada"))
         with new_dag() as dag:
             SmsCampaignOperator(task_id="send", source=[{"phone": phone("ada")}], content="Hi", skip_dnd=True)
-        assert Run(stage, dag).once("send").state == "success"
-        assert self.asked(stage) == 1
+        assert Run(task_runner, dag).run_try("send").state == "success"
+        assert self.asked(task_runner) == 1
 
-    def test_a_campaign_has_stored_the_do_not_disturb_flag_only(self, cli: Cli, stage: Stage) -> None:
+    def test_lookup_of_a_campaign_stores_the_dnd_flag_only(self, cli: Cli, task_runner: TaskRunner) -> None:
         from cpaas_provider.operators.sms import SmsCampaignOperator
 
         with new_dag() as dag:
             SmsCampaignOperator(task_id="send", source=[{"phone": phone("ada")}], content="Hi", skip_dnd=True)
-        assert Run(stage, dag).once("send").state == "success"
+        assert Run(task_runner, dag).run_try("send").state == "success"
         found = one(said := self.look_up(cli, phone("ada")))
-        assert (found["source"], found["dnd"], found["operator"], self.asked(stage)) == ("cache", False, None, 1)
+        assert (found["source"], found["dnd"], found["operator"], self.asked(task_runner)) == ("cache", False, None, 1)
         assert "flag only of 1 number. --no-cache asks the service" in said.err
 
-    def test_a_new_secret_of_the_connection_keeps_the_cache(self, cli: Cli, stage: Stage) -> None:
-        stage.connect("cpaas_default", callback_secret="old")
+    def test_new_secret_of_the_connection_keeps_the_cache(self, cli: Cli, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", callback_secret="old")
         self.look_up(cli, phone("ada"))
-        stage.connect("cpaas_default", callback_secret="new,old")
+        task_runner.connect("cpaas_default", callback_secret="new,old")
         assert one(self.look_up(cli, phone("ada")))["source"] == "cache"
-        assert self.asked(stage) == 1
+        assert self.asked(task_runner) == 1
 
-    def test_the_cache_is_that_of_bulk_lookups(self, cli: Cli, stage: Stage, tmp_path: Path) -> None:
+    def test_cache_is_that_of_bulk_lookups(self, cli: Cli, task_runner: TaskRunner, tmp_path: Path) -> None:
         from cpaas_provider.operators.lookup import BulkPhoneLookupOperator
 
         with new_dag() as dag:
             results = str(tmp_path / "found.jsonl")
             BulkPhoneLookupOperator(task_id="look_up", source=[{"phone": phone("ada")}], results_path=results)
-        assert Run(stage, dag).once("look_up").state == "success"
+        assert Run(task_runner, dag).run_try("look_up").state == "success"
         found = one(self.look_up(cli, phone("ada")))
-        assert (found["source"], found["country"], self.asked(stage)) == ("cache", "NG", 1)
+        assert (found["source"], found["country"], self.asked(task_runner)) == ("cache", "NG", 1)
 
-    def test_one_failure_leaves_the_others_and_fails_the_command(self, cli: Cli, stage: Stage) -> None:
-        stage.sandbox.control(*fault("lookup_phone", "reject", times=1, message="Unknown number"))
+    def test_failed_lookup_fails_the_command_and_others_are_shown(self, cli: Cli, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("lookup_phone", "reject", times=1, message="Unknown number"))
         said = self.look_up(cli, phone("ada"), phone("obi"))
         assert said.status == 1
         assert [line["error"] is None for line in said.lines] == [False, True]
         assert "1 lookup failed." in said.err
 
-    def test_a_wrong_key_ends_it(self, cli: Cli, stage: Stage) -> None:
-        stage.connect("cpaas_default", password="sk_test_wrong")
+    def test_wrong_key_ends_it(self, cli: Cli, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", password="sk_test_wrong")
         said = self.look_up(cli, phone("ada"), phone("obi"))
         assert (said.status, len(said.lines)) == (1, 1)
         assert "1 number of 2 were not looked up." in said.err
 
 
 class TestOtp:
-    def request(self, cli: Cli, *more: str) -> Said:
+    def request(self, cli: Cli, *more: str) -> CommandResult:
         return cli("otp", "request", phone("ada"), "--output", "json", *more)
 
-    def code(self, stage: Stage) -> str:
-        (record, *_) = stage.sandbox.inbox("otp", recipient=digits("ada"))["items"]
+    def code(self, task_runner: TaskRunner) -> str:
+        (record, *_) = task_runner.sandbox.inbox("otp", recipient=digits("ada"))["items"]
         return str(record["code"])
 
-    def test_a_code_is_requested_and_verified(self, cli: Cli, stage: Stage) -> None:
+    def test_code_is_requested_and_verified(self, cli: Cli, task_runner: TaskRunner) -> None:
         record = one(self.request(cli, "--length", "6", "--expires-in", "5"))
         assert record["recipient"] == f"{digits('ada')[:5]}****{digits('ada')[-3:]}"
-        code = self.code(stage)
+        code = self.code(task_runner)
         assert len(code) == 6
         wrong = cli("otp", "verify", record["id"], "--output", "json", answer="000000\n")
         assert (wrong.status, wrong.lines[0]["verified"]) == (1, False)
@@ -511,25 +537,25 @@ class TestOtp:
         assert one(right)["verified"]
         assert code not in right.out + right.err
 
-    def test_no_code_uses_no_attempt(self, cli: Cli, stage: Stage) -> None:
+    def test_missing_code_uses_no_attempt(self, cli: Cli, task_runner: TaskRunner) -> None:
         record = one(self.request(cli))
         said = cli("otp", "verify", record["id"], answer="\n")
         assert (said.status, "no attempt was used" in said.err) == (1, True)
 
-    def test_a_code_is_no_argument(self, cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_code_is_no_argument(self, cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
         assert cli("otp", "verify", "otp_1", "1234").status == 2
 
-    def test_a_lost_response_is_resolved_by_the_new_record(self, cli: Cli, stage: Stage) -> None:
-        stage.sandbox.control(*fault("request_otp", "cut_after", times=1))
+    def test_lost_response_is_resolved_by_the_new_record(self, cli: Cli, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("request_otp", "cut_after", times=1))
         assert one(self.request(cli))["status_desc"] == "SENT"
 
-    def test_an_outcome_that_stays_unknown_has_its_status(
-        self, cli: Cli, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    def test_outcome_that_stays_unknown_has_its_status(
+        self, cli: Cli, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from cpaas_provider.cli.messages import otp
 
         monkeypatch.setattr(otp, "_PROBE_SECONDS", 0)
-        stage.sandbox.control(*fault("request_otp", "cut_before", times=1))
+        task_runner.sandbox.control(*fault("request_otp", "cut_before", times=1))
         said = self.request(cli)
         assert (said.status, "get a second passcode" in said.err) == (3, True)
 
@@ -544,21 +570,21 @@ class TestBalance:
             # What Airflow 3.4 calls XComModel can only be read.
             session.execute(delete(getattr(xcom, "XComModelV2", xcom.XComModel)))
 
-    def test_without_a_send_it_is_not_known(self, cli: Cli) -> None:
+    def test_balance_is_unknown_before_a_send(self, cli: Cli) -> None:
         said = cli("balance", "--conn-id", "cpaas_default", "--output", "json")
         assert (said.status, said.lines) == (1, [])
         assert "has no operation that returns a balance" in said.err
 
-    def test_the_newest_result_of_a_task_has_it(self, cli: Cli, stage: Stage) -> None:
-        stage.connect("cpaas_other", email_sender_id="shop@example.com")
+    def test_balance_is_that_of_the_newest_task_result(self, cli: Cli, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_other", email_sender_id="shop@example.com")
         with new_dag() as dag:
             SendSmsOperator(task_id="first", recipients=phone("ada"), content="Hi")
             SendEmailOperator(
                 task_id="mail", recipients=address("ada"), content="Hi", subject="Hi", cpaas_conn_id="cpaas_other"
             )
             SendSmsOperator(task_id="last", recipients=phone("obi"), content="Hi")
-        run = Run(stage, dag)
-        results = {name: run.once(name).result for name in ("first", "mail", "last")}
+        run = Run(task_runner, dag)
+        results = {name: run.run_try(name).result for name in ("first", "mail", "last")}
         found = {line["conn_id"]: line for line in cli("balance", "--output", "json").lines}
         assert found["cpaas_default"]["balance"] == results["last"]["balance"]
         assert found["cpaas_default"]["task_id"] == "last"
@@ -568,8 +594,8 @@ class TestBalance:
         assert one(cli("balance", "--conn-id", "cpaas_other", "--output", "json"))["task_id"] == "mail"
 
 
-def test_a_key_is_leased_while_a_run_sends(
-    cli: Cli, stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_key_is_leased_while_a_run_sends(
+    cli: Cli, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Two runs with one key at a time: the second is refused, and nothing is sent twice."""
     refused: list[str] = []
@@ -580,7 +606,7 @@ def test_a_key_is_leased_while_a_run_sends(
             from cpaas_provider.database.errors import CampaignLockedError
             from cpaas_provider.database.registry import CampaignKey, open_campaign
 
-            key = CampaignKey("cpaas_default", "sms", "airflow cpaas send_sms monday", stage.sandbox.url)
+            key = CampaignKey("cpaas_default", "sms", "airflow cpaas send_sms monday", task_runner.sandbox.url)
             with open_database() as database, pytest.raises(CampaignLockedError) as error:
                 open_campaign(database, key, (0, 1), "another run")
             refused.append(str(error.value))

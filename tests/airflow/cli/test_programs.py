@@ -20,7 +20,7 @@ from sqlalchemy import update
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema.campaigns import campaigns
 from tests.airflow.cli.test_receiver import until
-from tests.airflow.harness.stage import digits, fault, forget_campaign_database, phone
+from tests.airflow.harness.task_runner import digits, fault, forget_campaign_database, phone
 from tests.airflow_home import settings_for
 from tests.processes import Started
 from tests.sandbox import Sandbox, connection_json
@@ -30,7 +30,7 @@ Airflow = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def heeding_ctrl_c() -> Iterator[None]:
+def ctrl_c_handler() -> Iterator[None]:
     """Have programs heed Ctrl-C where the tests themselves run in the background of a shell, and ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -38,7 +38,7 @@ def heeding_ctrl_c() -> Iterator[None]:
 
 
 @pytest.fixture
-def airflow(airflow_db: object, heeding_ctrl_c: None, sandbox: Sandbox, tmp_path: Path) -> Airflow:
+def airflow(airflow_db: object, ctrl_c_handler: None, sandbox: Sandbox, tmp_path: Path) -> Airflow:
     """Start ``airflow cpaas ...`` with a connection to the sandbox."""
     # Another test may have stored its campaigns in another database, and a key is then refused here.
     forget_campaign_database()
@@ -63,17 +63,17 @@ def ended(process: subprocess.Popen[str], typed: str = "") -> tuple[int, str, st
     return process.returncode, out, err
 
 
-def arrived(sandbox: Sandbox, scene: str) -> int:
-    return int(sandbox.inbox("sms", recipient=digits(scene))["total"])
+def message_count(sandbox: Sandbox, case: str) -> int:
+    return int(sandbox.inbox("sms", recipient=digits(case))["total"])
 
 
-def test_a_text_is_piped_in(airflow: Airflow, sandbox: Sandbox) -> None:
+def test_text_is_piped_in(airflow: Airflow, sandbox: Sandbox) -> None:
     status, out, err = ended(airflow("send-sms", phone("piped"), "--output", "json"), "Hello\n")
     assert (status, err) == (0, "")
-    assert (json.loads(out)[0]["recipients"], arrived(sandbox, "piped")) == (1, 1)
+    assert (json.loads(out)[0]["recipients"], message_count(sandbox, "piped")) == (1, 1)
 
 
-def test_a_code_is_piped_in(airflow: Airflow, sandbox: Sandbox) -> None:
+def test_code_is_piped_in(airflow: Airflow, sandbox: Sandbox) -> None:
     status, out, err = ended(airflow("otp", "request", "-", "--output", "json"), phone("coded"))
     assert status == 0, err
     (record,) = json.loads(out)
@@ -85,18 +85,18 @@ def test_a_code_is_piped_in(airflow: Airflow, sandbox: Sandbox) -> None:
 def test_ctrl_c_waits_for_the_response(airflow: Airflow, sandbox: Sandbox) -> None:
     sandbox.control(*fault("send_sms", "slow_drip", seconds=3))
     sending = airflow("send-sms", phone("waited"), "--content", "Hello", "--output", "json")
-    until(lambda: arrived(sandbox, "waited") == 1)
+    until(lambda: message_count(sandbox, "waited") == 1)
     sending.send_signal(signal.SIGINT)
     status, out, err = ended(sending)
     assert (status, json.loads(out)[0]["recipients"]) == (0, 1)
     assert err == "Stopping. A response to a request in flight is waited for, up to 10 seconds.\n"
 
 
-def test_a_second_ctrl_c_ends_it_with_an_unknown_outcome(airflow: Airflow, sandbox: Sandbox) -> None:
+def test_second_ctrl_c_ends_it_with_an_unknown_outcome(airflow: Airflow, sandbox: Sandbox) -> None:
     sandbox.control(*fault("send_sms", "stall_body", seconds=60))
     key = ("--idempotency-key", "monday")
     sending = airflow("send-sms", phone("cut"), "--content", "Hello", *key)
-    until(lambda: arrived(sandbox, "cut") == 1)
+    until(lambda: message_count(sandbox, "cut") == 1)
     sending.send_signal(signal.SIGINT)
     assert sending.stderr is not None
     assert sending.stderr.readline().startswith("Stopping.")
@@ -106,14 +106,14 @@ def test_a_second_ctrl_c_ends_it_with_an_unknown_outcome(airflow: Airflow, sandb
     # The key outlives it: nothing is sent again.
     sandbox.control("DELETE", "faults")
     status, _, err = ended(airflow("send-sms", phone("cut"), "--content", "Hello", *key))
-    assert (status, arrived(sandbox, "cut")) == (3, 1)
+    assert (status, message_count(sandbox, "cut")) == (3, 1)
 
 
-def test_a_killed_run_with_a_key_is_never_sent_twice(airflow: Airflow, sandbox: Sandbox, tmp_path: Path) -> None:
+def test_killed_run_with_a_key_is_never_sent_twice(airflow: Airflow, sandbox: Sandbox, tmp_path: Path) -> None:
     sandbox.control(*fault("send_sms", "stall_body", seconds=60))
     again = ("send-sms", phone("killed"), "--content", "Hello", "--idempotency-key", "monday")
     sending = airflow(*again)
-    until(lambda: arrived(sandbox, "killed") == 1)
+    until(lambda: message_count(sandbox, "killed") == 1)
     sending.kill()
     ended(sending)
     sandbox.control("DELETE", "faults")
@@ -124,7 +124,7 @@ def test_a_killed_run_with_a_key_is_never_sent_twice(airflow: Airflow, sandbox: 
             lambda connection: connection.execute(update(campaigns).values(lease_expires_at=None, owner=None))
         )
     status, _, err = ended(airflow(*again))
-    assert (status, "Outcome unknown" in err, arrived(sandbox, "killed")) == (3, True, 1)
+    assert (status, "Outcome unknown" in err, message_count(sandbox, "killed")) == (3, True, 1)
 
 
 def test_ctrl_c_during_lookups_shows_those_that_were_paid_for(airflow: Airflow, sandbox: Sandbox) -> None:

@@ -1,4 +1,4 @@
-"""``airflow cpaas receiver`` as a program of its own: what it answers, says, and does on a signal."""
+"""``airflow cpaas receiver`` as a program of its own: its responses, log lines and reactions to signals."""
 
 from __future__ import annotations
 
@@ -98,9 +98,7 @@ def running(folder: Path, *more: str, prefix: str = "/cpaas", port: int | None =
 
 @pytest.mark.usefixtures("airflow_db")
 class TestReceiver:
-    def test_it_answers_where_airflow_s_server_does_and_stores_what_it_has_taken_before_it_ends(
-        self, tmp_path: Path
-    ) -> None:
+    def test_receiver_serves_airflow_s_paths_and_stores_all_reports_before_it_ends(self, tmp_path: Path) -> None:
         with running(tmp_path) as receiver:
             assert httpx.post(receiver.callback(), json=REPORT, trust_env=False).json() == {"status": "stored"}
             assert [receiver.get(path) for path in ("/cpaas/docs", "/cpaas/openapi.json", "/", "/health")] == [404] * 4
@@ -127,7 +125,7 @@ class TestReceiver:
         for secret in (TOKEN.reference, "2348030000001", "sk_test_received"):
             assert secret not in said
 
-    def test_several_workers_share_one_store_and_ctrl_c_ends_them_all(self, tmp_path: Path) -> None:
+    def test_several_workers_share_one_database_and_ctrl_c_ends_them_all(self, tmp_path: Path) -> None:
         with running(tmp_path, "--workers", "2", "--prefix", "reports/", "--describe", prefix="/reports") as receiver:
             url = receiver.callback(prefix="/reports")
             for number in range(20):
@@ -200,7 +198,7 @@ class TestForkedWorkers:
         until(lambda: len(pids(receiver) - without) == 2)
         return pids(receiver)
 
-    def test_they_are_forked_by_a_process_that_has_one_thread_and_nothing_open(self, tmp_path: Path) -> None:
+    def test_workers_are_forked_by_a_process_with_one_thread_and_no_open_files(self, tmp_path: Path) -> None:
         with running(tmp_path, "--workers", "2") as receiver:
             self.wait_for_workers(receiver)
             assert self.post(receiver, 1) == 200
@@ -211,7 +209,7 @@ class TestForkedWorkers:
             assert forker.net_connections("inet") == []
             assert [one.path for one in forker.open_files() if one.path != str(receiver.log)] == []
 
-    def test_what_they_need_is_imported_before(self) -> None:
+    def test_modules_of_workers_are_imported_before_the_fork(self) -> None:
         # As the command does before it starts workers: they find the tables there.
         with open_database() as database:
             ReportStore(database)
@@ -228,7 +226,7 @@ class TestForkedWorkers:
     def path(self) -> str:
         return callback_url("/cpaas", "cpaas_alone", "sk_test_received", TOKEN)
 
-    def test_one_that_is_killed_is_replaced(self, tmp_path: Path) -> None:
+    def test_killed_worker_is_replaced(self, tmp_path: Path) -> None:
         with running(tmp_path, "--workers", "2") as receiver:
             before = self.wait_for_workers(receiver)
             victim = min(before)
@@ -236,7 +234,7 @@ class TestForkedWorkers:
             assert self.wait_for_workers(receiver, without={victim}) & before == before - {victim}
             assert self.post(receiver, 1) == 200
 
-    def test_all_are_replaced_where_the_process_that_forked_them_is_killed(self, tmp_path: Path) -> None:
+    def test_all_workers_are_replaced_after_their_forking_process_is_killed(self, tmp_path: Path) -> None:
         with running(tmp_path, "--workers", "2") as receiver:
             before = self.wait_for_workers(receiver)
             forker = forking(receiver.started.session)
@@ -246,7 +244,7 @@ class TestForkedWorkers:
             until(lambda: not before & {one.pid for one in receiver.started.processes()})
             assert self.post(receiver, 1) == 200
 
-    def test_signal_to_all_processes_at_once_ends_it_with_what_it_has_taken_stored(self, tmp_path: Path) -> None:
+    def test_signal_to_all_processes_ends_the_receiver_with_all_reports_stored(self, tmp_path: Path) -> None:
         with running(tmp_path, "--workers", "2") as receiver:
             self.wait_for_workers(receiver)
             with socket.create_connection(("127.0.0.1", receiver.port), timeout=PATIENCE) as half_sent:
@@ -269,13 +267,13 @@ def pids(receiver: Receiver) -> set[int]:
 
 
 @pytest.mark.usefixtures("airflow_db")
-class TestCannotBegin:
+class TestStartFailures:
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command, env = [COMMAND, "cpaas", "receiver", *arguments], {**os.environ, **environment}
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     @pytest.mark.parametrize("workers", ["1", "2"])
-    def test_where_another_listens_already(self, tmp_path: Path, workers: str) -> None:
+    def test_port_in_use_ends_the_command(self, tmp_path: Path, workers: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
             # It returns when no process is left that could write.
@@ -285,7 +283,7 @@ class TestCannotBegin:
         assert f"Cannot listen on 127.0.0.1:{port} (Address already in use)" in done.stderr
         assert "Traceback" not in done.stderr
 
-    def test_without_a_store_it_can_use(self, tmp_path: Path) -> None:
+    def test_unusable_database_ends_the_command(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         done = self.run("--port", "8099", AIRFLOW__CPAAS__DATABASE=f"sqlite:///{tmp_path / 'file' / 'store.db'}")
         assert done.returncode == 1

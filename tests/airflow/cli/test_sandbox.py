@@ -1,4 +1,4 @@
-"""``airflow cpaas sandbox`` has the options of ``cpaas-sandbox``, and hands them on."""
+"""``airflow cpaas sandbox`` has the options of ``cpaas-sandbox`` and passes them on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_options_are_those_of_the_program() -> None:
     assert {flag for one in SANDBOX_ARGS for flag in one.flags} == theirs
 
 
-def test_values_are_handed_on() -> None:
+def test_values_are_passed_on() -> None:
     given = [one for one in GIVEN if one not in ("--api-key", "-dashed")]
     assert sorted(sandbox_options(parsed(*given, "--api-key=-dashed"))) == sorted(
         [
@@ -43,11 +43,11 @@ def test_values_are_handed_on() -> None:
     )
 
 
-def test_nothing_given_is_nothing_handed_on() -> None:
+def test_no_option_is_passed_on_without_arguments() -> None:
     assert sandbox_options(parsed()) == []
 
 
-def test_the_command_becomes_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_becomes_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     became: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda path, argv: became.append([path, *argv]))
     cpaas_sandbox(parsed("--port", "0"))

@@ -151,7 +151,7 @@ def test_entries_are_not_added_to_another_database_than_that_of_tasks(
     assert find_suppressions([f"+{BEN}"], conn_id="any") == [None]
 
 
-def test_campaign_whose_reports_list_nobody_is_shown(cli: CommandLine) -> None:
+def test_campaign_whose_reports_list_no_recipient_is_shown(cli: CommandLine) -> None:
     from cpaas_provider.database.database import open_database
     from tests.unit.delivery.report_builders import begun, report, save_reports, to
 

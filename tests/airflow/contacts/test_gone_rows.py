@@ -9,7 +9,7 @@ import pytest
 
 from cpaas_provider.operators.contacts import DeleteContactRowOperator, UpsertContactRowOperator
 from tests.airflow.contacts.test_row_updates import connect, listed, sync
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.task_runner import TaskRunner
 from tests.airflow.harness.tries import Run, Try, new_dag
 from tests.row_service import Column, RowService, ScriptedFaults
 
@@ -18,83 +18,87 @@ NOT_DONE = ("failed", "up_for_retry")
 
 
 @pytest.fixture
-def service(stage: Stage) -> Iterator[RowService]:
+def service(task_runner: TaskRunner) -> Iterator[RowService]:
     columns = [Column("c_key", "Key"), Column("c_name", "Name"), Column("c_plan", "Plan")]
     with RowService(columns) as running:
-        connect(stage, running)
+        connect(task_runner, running)
         yield running
 
 
-def upsert(stage: Stage, row_id: str, **given: Any) -> Try:
+def upsert(task_runner: TaskRunner, row_id: str, **given: Any) -> Try:
     with new_dag() as dag:
         UpsertContactRowOperator(task_id="upsert", row_id=row_id, **{"columns": {"Name": "Bola"}, **given})
-    return Run(stage, dag).once()
+    return Run(task_runner, dag).run_try()
 
 
-def delete(stage: Stage, row_id: str, **given: Any) -> Try:
+def delete(task_runner: TaskRunner, row_id: str, **given: Any) -> Try:
     with new_dag() as dag:
         DeleteContactRowOperator(task_id="delete", row_id=row_id, **given)
-    return Run(stage, dag).once()
+    return Run(task_runner, dag).run_try()
 
 
 @pytest.mark.parametrize("form", ["200_bare", "200_missing", "400_bare", "400_items", "404_empty", "410_bare"])
 def test_upsert_by_id_creates_a_gone_row_however_the_service_says_it(
-    stage: Stage, service: RowService, form: str
+    task_runner: TaskRunner, service: RowService, form: str
 ) -> None:
-    sync(stage, f"gone {form}", "basic")
+    sync(task_runner, f"gone {form}", "basic")
     service.switch(patch_gone=form, get_gone=form)
-    done = upsert(stage, "row-that-is-gone")
+    done = upsert(task_runner, "row-that-is-gone")
     assert done.state == "success", done.error
     assert done.result["created"] is True
     assert len(listed(service)) == 2
-    failed = upsert(stage, "row-that-is-gone", create_if_missing=False)
+    failed = upsert(task_runner, "row-that-is-gone", create_if_missing=False)
     assert failed.state in NOT_DONE
     assert len(listed(service)) == 2
 
 
 @pytest.mark.parametrize("form", ["200_missing", "400_bare", "400_items", "404_empty", "410_bare"])
 def test_deletion_of_a_gone_row_is_skipped_however_the_service_says_it(
-    stage: Stage, service: RowService, form: str
+    task_runner: TaskRunner, service: RowService, form: str
 ) -> None:
-    sync(stage, f"skipped {form}", "basic")
+    sync(task_runner, f"skipped {form}", "basic")
     service.switch(delete_gone=form, get_gone=form)
-    assert delete(stage, "row-that-is-gone", skip_if_missing=True).state == "skipped"
-    assert delete(stage, "row-that-is-gone").state in NOT_DONE
+    assert delete(task_runner, "row-that-is-gone", skip_if_missing=True).state == "skipped"
+    assert delete(task_runner, "row-that-is-gone").state in NOT_DONE
     assert len(listed(service)) == 1
 
 
-def test_upsert_by_id_whose_cells_are_rejected_creates_no_second_row(stage: Stage, service: RowService) -> None:
-    sync(stage, "rejected cells", "basic")
+def test_upsert_by_id_whose_cells_are_rejected_creates_no_second_row(
+    task_runner: TaskRunner, service: RowService
+) -> None:
+    sync(task_runner, "rejected cells", "basic")
     service.refused_values = ["bad"]
     service.switch(invalid_errors="bare")
     (row_id,) = service.table.rows
-    failed = upsert(stage, row_id, columns={"Name": "bad"})
+    failed = upsert(task_runner, row_id, columns={"Name": "bad"})
     assert (failed.state, len(listed(service))) == ("up_for_retry", 1)
 
 
-def test_update_that_a_gateway_answers_404_creates_no_second_row(stage: Stage, service: RowService) -> None:
-    sync(stage, "gateway update", "basic")
+def test_update_that_a_gateway_answers_404_creates_no_second_row(task_runner: TaskRunner, service: RowService) -> None:
+    sync(task_runner, "gateway update", "basic")
     (row_id,) = service.table.rows
     service.faults = ScriptedFaults([("PATCH", "404_before")])
-    failed = upsert(stage, row_id)
+    failed = upsert(task_runner, row_id)
     assert (failed.state, len(listed(service))) == ("up_for_retry", 1)
 
 
 @pytest.mark.parametrize("faults", [["404_before"], ["500_before", "404_before"]])
 def test_deletion_that_a_gateway_answers_404_is_neither_done_nor_skipped(
-    stage: Stage, service: RowService, faults: list[str]
+    task_runner: TaskRunner, service: RowService, faults: list[str]
 ) -> None:
-    sync(stage, f"gateway {len(faults)}", "basic")
+    sync(task_runner, f"gateway {len(faults)}", "basic")
     (row_id,) = service.table.rows
     service.faults = ScriptedFaults([("DELETE", fault) for fault in faults])
-    failed = delete(stage, row_id, skip_if_missing=True)
+    failed = delete(task_runner, row_id, skip_if_missing=True)
     assert (failed.state, len(listed(service))) == ("up_for_retry", 1)
 
 
-def test_retried_deletion_of_a_row_that_the_first_attempt_deleted_is_done(stage: Stage, service: RowService) -> None:
-    sync(stage, "deleted at first", "basic")
+def test_retried_deletion_of_a_row_that_the_first_attempt_deleted_is_done(
+    task_runner: TaskRunner, service: RowService
+) -> None:
+    sync(task_runner, "deleted at first", "basic")
     (row_id,) = service.table.rows
     service.faults = ScriptedFaults([("DELETE", "500_after")])
-    done = delete(stage, row_id)
+    done = delete(task_runner, row_id)
     assert done.state == "success", done.error
     assert done.result == {"row_id": row_id, "deleted": True}

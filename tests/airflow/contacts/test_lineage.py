@@ -14,11 +14,11 @@ from airflow.utils.state import TaskInstanceState
 from cpaas_provider.operators.base_campaign import partitions
 from cpaas_provider.operators.contact_sync import SyncContactsOperator
 from tests.airflow.contacts.test_sync import people, sync
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.task_runner import TaskRunner
 from tests.airflow.harness.tries import Run, new_dag
 
 
-class ToFile:
+class EventFile:
     """Has OpenLineage's provider extract the lineage of a task that has run, and emits it to a file."""
 
     def __init__(self, path: Path) -> None:
@@ -54,17 +54,17 @@ class ToFile:
 
 
 @pytest.fixture
-def emitted(tmp_path: Path) -> ToFile:
-    return ToFile(tmp_path / "lineage.jsonl")
+def emitted(tmp_path: Path) -> EventFile:
+    return EventFile(tmp_path / "lineage.jsonl")
 
 
 def test_source_list_columns_and_counts_are_extracted_without_a_value(
-    stage: Stage, emitted: ToFile, tmp_path: Path
+    task_runner: TaskRunner, emitted: EventFile, tmp_path: Path
 ) -> None:
     source = tmp_path / "people.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in people(3)), encoding="utf-8")
     columns = {"Name": {"template": "{name} {plan}"}, "Phone": "phone", "Plan": {"constant": "gold"}}
-    ended = sync(stage, str(source), "lineage", columns=columns, post_execute=emitted).once()
+    ended = sync(task_runner, str(source), "lineage", columns=columns, post_execute=emitted).run_try()
     assert ended.state == "success", ended.error
     [event] = emitted.events()
     [read], [written] = event["inputs"], event["outputs"]
@@ -80,7 +80,7 @@ def test_source_list_columns_and_counts_are_extracted_without_a_value(
     assert "Person" not in text
 
 
-def test_each_partition_has_its_own_counts(stage: Stage, emitted: ToFile) -> None:
+def test_lineage_of_each_partition_has_its_own_counts(task_runner: TaskRunner, emitted: EventFile) -> None:
     with new_dag() as dag:
         SyncContactsOperator.partial(
             task_id="sync",
@@ -91,8 +91,8 @@ def test_each_partition_has_its_own_counts(stage: Stage, emitted: ToFile) -> Non
             columns={"Name": "name"},
             post_execute=emitted,
         ).expand(partition=partitions(2))
-    run = Run(stage, dag)
-    results = [run.once(map_index=part) for part in range(2)]
+    run = Run(task_runner, dag)
+    results = [run.run_try(map_index=part) for part in range(2)]
     assert [ended.state for ended in results] == ["success"] * 2, results
     counts = [event["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] for event in emitted.events()]
     assert counts == [ended.result["created"] for ended in results]

@@ -14,7 +14,7 @@ from cpaas_provider.operators.contacts import UpdateContactRowOperator, UpsertCo
 from tests.airflow.campaigns.test_run_guard import DAILY, DAY, ago
 from tests.airflow.contacts.test_sync import COLUMNS, people
 from tests.airflow.harness.campaigns import all_requests
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.task_runner import TaskRunner
 from tests.airflow.harness.tries import Run, new_dag, scheduled_at
 from tests.unit.contacts.listed import NAME, listed
 
@@ -28,49 +28,51 @@ _maps = itertools.count()
 EACH = pytest.mark.parametrize("kind", KINDS)
 
 
-def run_of(stage: Stage, kind: str, facts: dict[str, Any], dag: dict[str, Any] | None = None, **given: Any) -> Run:
+def run_of(
+    task_runner: TaskRunner, kind: str, facts: dict[str, Any], dag: dict[str, Any] | None = None, **given: Any
+) -> Run:
     operator, arguments = KINDS[kind]
     if operator is UpdateContactRowOperator:
         given = {"row_id": f"row_{next(_maps)}", **given}
-        stage.sandbox.control("POST", "seed", {"rows": [{"id": given["row_id"], "columns": {NAME: "Before"}}]})
+        task_runner.sandbox.control("POST", "seed", {"rows": [{"id": given["row_id"], "columns": {NAME: "Before"}}]})
     else:
         # The maps of other tests belong to lists of theirs.
         given = {"map_name": f"old runs {next(_maps)}", "new_map": True, **given}
     with new_dag(**(dag or {})) as opened:
         operator(task_id="contacts", **{**arguments, **given})
-    return Run(stage, opened, **facts)
+    return Run(task_runner, opened, **facts)
 
 
 @EACH
-def test_backfill_is_skipped_unless_the_author_allows_it(stage: Stage, kind: str) -> None:
+def test_backfill_is_skipped_unless_the_author_allows_it(task_runner: TaskRunner, kind: str) -> None:
     facts = {"run_type": DagRunType.BACKFILL_JOB, "run_after": timezone.utcnow()}
-    skipped = run_of(stage, kind, facts, DAILY).once()
-    assert (skipped.state, all_requests(stage)) == ("skipped", 0)
+    skipped = run_of(task_runner, kind, facts, DAILY).run_try()
+    assert (skipped.state, all_requests(task_runner)) == ("skipped", 0)
     assert "allow_backfill=True" in skipped.log
-    allowed = run_of(stage, kind, {**facts, "run_after": ago(90)}, DAILY, allow_backfill=True).once()
+    allowed = run_of(task_runner, kind, {**facts, "run_after": ago(90)}, DAILY, allow_backfill=True).run_try()
     assert allowed.state == "success", allowed.error
-    assert "Ada" in {row.get(NAME) for row in listed(stage.sandbox).values()} or kind == "sync"
+    assert "Ada" in {row.get(NAME) for row in listed(task_runner.sandbox).values()} or kind == "sync"
 
 
 @EACH
-def test_run_that_catches_up_is_skipped(stage: Stage, kind: str) -> None:
+def test_run_that_catches_up_is_skipped(task_runner: TaskRunner, kind: str) -> None:
     facts = scheduled_at(ago(2), started=timezone.utcnow())
-    skipped = run_of(stage, kind, facts, {**DAILY, "catchup": True}, max_lateness=None).once()
-    assert (skipped.state, all_requests(stage)) == ("skipped", 0)
+    skipped = run_of(task_runner, kind, facts, {**DAILY, "catchup": True}, max_lateness=None).run_try()
+    assert (skipped.state, all_requests(task_runner)) == ("skipped", 0)
 
 
 @EACH
-def test_run_that_is_later_than_max_lateness_is_skipped(stage: Stage, kind: str) -> None:
+def test_run_that_is_later_than_max_lateness_is_skipped(task_runner: TaskRunner, kind: str) -> None:
     late = {"run_after": ago(1.1)}
-    skipped = run_of(stage, kind, late).once()
-    assert (skipped.state, all_requests(stage)) == ("skipped", 0)
+    skipped = run_of(task_runner, kind, late).run_try()
+    assert (skipped.state, all_requests(task_runner)) == ("skipped", 0)
     assert "max_lateness" in skipped.log
-    assert run_of(stage, kind, late, max_lateness=2 * DAY).once().state == "success"
-    assert run_of(stage, kind, late, max_lateness=None).once().state == "success"
+    assert run_of(task_runner, kind, late, max_lateness=2 * DAY).run_try().state == "success"
+    assert run_of(task_runner, kind, late, max_lateness=None).run_try().state == "success"
 
 
-def test_dry_run_may_be_late(stage: Stage) -> None:
-    assert run_of(stage, "sync", {"run_after": ago(30)}, dry_run=True).once().state == "success"
+def test_dry_run_may_be_late(task_runner: TaskRunner) -> None:
+    assert run_of(task_runner, "sync", {"run_after": ago(30)}, dry_run=True).run_try().state == "success"
 
 
 @pytest.mark.parametrize(

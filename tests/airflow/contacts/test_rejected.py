@@ -16,7 +16,7 @@ from tests.airflow.contacts.test_sync import CREATE, UPDATE, at_once, names, peo
 from tests.airflow.contacts.test_sync_map import cpaas as cpaas
 from tests.airflow.harness.campaigns import requests
 from tests.airflow.harness.command_line import CommandLine
-from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.task_runner import TaskRunner, fault
 from tests.unit.contacts.listed import NAME, POINTS, listed
 
 REASON = f"columns.{POINTS}: is not allowed for +2348031000001"
@@ -29,30 +29,30 @@ def rejected(cpaas: CommandLine) -> list[dict[str, Any]]:
     return list(line["rejected"])
 
 
-def reject_second(stage: Stage, rows: Any, operation: str = CREATE, **given: Any) -> Any:
+def reject_second(task_runner: TaskRunner, rows: Any, operation: str = CREATE, **given: Any) -> Any:
     """Run a sync in which the service rejects the second row."""
-    at_once(stage)
-    stage.sandbox.control(*fault(operation, "reject", after=1, times=1, message=REASON))
-    return sync(stage, rows, "default", max_failure_ratio=0.5, **given).once()
+    at_once(task_runner)
+    task_runner.sandbox.control(*fault(operation, "reject", after=1, times=1, message=REASON))
+    return sync(task_runner, rows, "default", max_failure_ratio=0.5, **given).run_try()
 
 
 @pytest.mark.parametrize("operation", [CREATE, UPDATE])
 def test_rejected_row_is_stored_with_column_and_reason_and_shown(
-    cpaas: CommandLine, stage: Stage, tmp_path: Path, operation: str
+    cpaas: CommandLine, task_runner: TaskRunner, tmp_path: Path, operation: str
 ) -> None:
     path = tmp_path / "results.jsonl"
     rows = people(4)
     if operation == UPDATE:
-        sync(stage, rows, "default").once()
+        sync(task_runner, rows, "default").run_try()
         rows = people(4, points=500, plan="silver")
-    first = reject_second(stage, rows, operation)
+    first = reject_second(task_runner, rows, operation)
     assert first.result["rejected"] == 1, first.error
     (row,) = rejected(cpaas)
     assert (row["source_row"], row["columns"], row["times"], row["retry"]) == (2, "Points", 1, False)
     assert "is not allowed" in row["reason"]
     assert "2348031" not in row["reason"]
     assert row["first"] == row["last"]
-    again = sync(stage, rows, "default", max_failure_ratio=0.5, results_path=str(path)).once()
+    again = sync(task_runner, rows, "default", max_failure_ratio=0.5, results_path=str(path)).run_try()
     assert again.result["rejected_before"] == 1
     (line,) = [json.loads(line) for line in path.read_text().splitlines()]
     assert (line["row"], line["outcome"], line["columns"]) == (2, "rejected", "Points")
@@ -60,11 +60,13 @@ def test_rejected_row_is_stored_with_column_and_reason_and_shown(
     assert "is not allowed" in line["reason"]
 
 
-def test_row_that_is_rejected_again_counts_and_keeps_its_first_time(cpaas: CommandLine, stage: Stage) -> None:
-    reject_second(stage, people(3))
+def test_row_that_is_rejected_again_counts_and_keeps_its_first_time(
+    cpaas: CommandLine, task_runner: TaskRunner
+) -> None:
+    reject_second(task_runner, people(3))
     (before,) = rejected(cpaas)
-    stage.sandbox.control(*fault(CREATE, "reject", times=1, message="Still no"))
-    sync(stage, people(3), "default", retry_rejected=True, max_failure_ratio=0.5).once()
+    task_runner.sandbox.control(*fault(CREATE, "reject", times=1, message="Still no"))
+    sync(task_runner, people(3), "default", retry_rejected=True, max_failure_ratio=0.5).run_try()
     (row,) = rejected(cpaas)
     assert (row["times"], row["first"]) == (2, before["first"])
     assert "Still no" in row["reason"]
@@ -74,26 +76,28 @@ def test_row_that_is_rejected_again_counts_and_keeps_its_first_time(cpaas: Comma
 
 @pytest.mark.parametrize("arguments", [("--key", "c-1"), ("--row-number", "2"), ("--all",)])
 def test_single_row_is_sent_again_on_request_and_no_longer_listed(
-    cpaas: CommandLine, stage: Stage, arguments: tuple[str, ...]
+    cpaas: CommandLine, task_runner: TaskRunner, arguments: tuple[str, ...]
 ) -> None:
-    reject_second(stage, people(3))
-    before = requests(stage, CREATE)
+    reject_second(task_runner, people(3))
+    before = requests(task_runner, CREATE)
     said = cpaas("contacts", "retry-row", *arguments)
     assert (said.status, said.out) == (0, "The next sync sends 1 rejected row again.\n"), said.err
-    assert requests(stage, CREATE) == before
+    assert requests(task_runner, CREATE) == before
     assert [row["retry"] for row in rejected(cpaas)] == [True]
-    assert sync(stage, people(3), "default").once().result["created"] == 1
+    assert sync(task_runner, people(3), "default").run_try().result["created"] == 1
     assert rejected(cpaas) == []
-    assert sync(stage, people(3), "default").once().result["requests"] == 0
+    assert sync(task_runner, people(3), "default").run_try().result["requests"] == 0
 
 
-def test_retried_row_that_is_rejected_counts_once_more_and_is_not_sent_again(cpaas: CommandLine, stage: Stage) -> None:
-    reject_second(stage, people(3))
+def test_retried_row_that_is_rejected_counts_once_more_and_is_not_sent_again(
+    cpaas: CommandLine, task_runner: TaskRunner
+) -> None:
+    reject_second(task_runner, people(3))
     cpaas("contacts", "retry-row", "--key", "c-1")
-    stage.sandbox.control(*fault(CREATE, "reject", times=1, message="No"))
-    sync(stage, people(3), "default", max_failure_ratio=0.5).once()
+    task_runner.sandbox.control(*fault(CREATE, "reject", times=1, message="No"))
+    sync(task_runner, people(3), "default", max_failure_ratio=0.5).run_try()
     assert [(row["times"], row["retry"]) for row in rejected(cpaas)] == [(2, False)]
-    assert sync(stage, people(3), "default", max_failure_ratio=0.5).once().result["requests"] == 0
+    assert sync(task_runner, people(3), "default", max_failure_ratio=0.5).run_try().result["requests"] == 0
 
 
 @pytest.mark.parametrize(
@@ -106,28 +110,28 @@ def test_retried_row_that_is_rejected_counts_once_more_and_is_not_sent_again(cpa
     ],
 )
 def test_retry_of_a_row_that_is_not_rejected_is_refused(
-    cpaas: CommandLine, stage: Stage, arguments: tuple[str, ...], words: str
+    cpaas: CommandLine, task_runner: TaskRunner, arguments: tuple[str, ...], words: str
 ) -> None:
-    reject_second(stage, people(3))
+    reject_second(task_runner, people(3))
     said = cpaas("contacts", "retry-row", *arguments)
     assert (said.status, words in said.err, "Nothing was changed." in said.err) == (1, True, True), said.err
 
 
-def test_changed_row_that_is_accepted_is_no_longer_listed(cpaas: CommandLine, stage: Stage) -> None:
-    sync(stage, people(3), "default").once()
-    reject_second(stage, people(3, points=500), UPDATE)
+def test_changed_row_that_is_accepted_is_no_longer_listed(cpaas: CommandLine, task_runner: TaskRunner) -> None:
+    sync(task_runner, people(3), "default").run_try()
+    reject_second(task_runner, people(3, points=500), UPDATE)
     assert len(rejected(cpaas)) == 1
-    sync(stage, people(3, points=501), "default").once()
+    sync(task_runner, people(3, points=501), "default").run_try()
     assert rejected(cpaas) == []
-    assert names(stage)["Person 1"][POINTS] == 501
+    assert names(task_runner)["Person 1"][POINTS] == 501
 
 
-def test_deleted_row_that_is_reported_is_listed(cpaas: CommandLine, stage: Stage) -> None:
-    sync(stage, people(2), "default").once()
-    row_id = next(row_id for row_id, row in listed(stage.sandbox).items() if row[NAME] == "Person 1")
+def test_deleted_row_that_is_reported_is_listed(cpaas: CommandLine, task_runner: TaskRunner) -> None:
+    sync(task_runner, people(2), "default").run_try()
+    row_id = next(row_id for row_id, row in listed(task_runner.sandbox).items() if row[NAME] == "Person 1")
     with CpaasHook("cpaas_default").get_conn() as client:
         client.delete_contact_row(row_id)
-    sync(stage, people(2, points=9), "default", on_deleted_row="report").once()
+    sync(task_runner, people(2, points=9), "default", on_deleted_row="report").run_try()
     (row,) = rejected(cpaas)
     assert (row["source_row"], row["reason"]) == (2, "the list no longer has this row")
 
@@ -142,26 +146,26 @@ def _forget(cpaas: CommandLine) -> None:
 
 @pytest.mark.parametrize("remove", [_erase, _forget])
 def test_rejection_is_removed_with_its_row_or_map(
-    cpaas: CommandLine, stage: Stage, remove: Callable[[CommandLine], None]
+    cpaas: CommandLine, task_runner: TaskRunner, remove: Callable[[CommandLine], None]
 ) -> None:
-    reject_second(stage, people(3))
+    reject_second(task_runner, people(3))
     assert len(rejected(cpaas)) == 1
     remove(cpaas)
     with open_database() as database, database.connect() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM cpaas_contact_rejections").scalar_one() == 0
 
 
-def test_status_names_what_to_do_about_rejected_rows(cpaas: CommandLine, stage: Stage) -> None:
-    reject_second(stage, people(3))
+def test_status_names_what_to_do_about_rejected_rows(cpaas: CommandLine, task_runner: TaskRunner) -> None:
+    reject_second(task_runner, people(3))
     said = cpaas("contacts", "status")
     assert "Rejected rows of contact map 'default' of connection 'cpaas_default':" in said.out
     assert "airflow cpaas contacts retry-row" in said.out
 
 
 def test_rejections_are_exported_and_imported_with_the_map(
-    cpaas: CommandLine, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cpaas: CommandLine, task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reject_second(stage, people(3))
+    reject_second(task_runner, people(3))
     before = rejected(cpaas)
     assert cpaas("contacts", "export-map", str(tmp_path / "map.csv")).status == 0
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/other.db")
@@ -171,17 +175,19 @@ def test_rejections_are_exported_and_imported_with_the_map(
 
 
 @pytest.mark.parametrize("operation", [CREATE, UPDATE])
-def test_key_and_cells_that_the_service_quotes_are_not_stored(cpaas: CommandLine, stage: Stage, operation: str) -> None:
-    at_once(stage)
+def test_key_and_cells_that_the_service_quotes_are_not_stored(
+    cpaas: CommandLine, task_runner: TaskRunner, operation: str
+) -> None:
+    at_once(task_runner)
     rows = [{**row, "id": f"crm-{row['name'][-1]}-lovelace", "name": f"Ada {row['name']}"} for row in people(3)]
     if operation == UPDATE:
-        sync(stage, rows, "default").once()
+        sync(task_runner, rows, "default").run_try()
         # The update sends the points alone, and the service knows the name.
         rows = [{**row, "points": 500} for row in rows]
-    stage.sandbox.control(
+    task_runner.sandbox.control(
         *fault(operation, "reject", after=1, times=1, message="No such points: Ada Person 1, CRM-1-Lovelace")
     )
-    done = sync(stage, rows, "default", max_failure_ratio=0.5).once()
+    done = sync(task_runner, rows, "default", max_failure_ratio=0.5).run_try()
     assert done.result["rejected"] == 1, done.error
     (row,) = rejected(cpaas)
     assert "No such points: ***, ***" in row["reason"]
@@ -189,8 +195,8 @@ def test_key_and_cells_that_the_service_quotes_are_not_stored(cpaas: CommandLine
 
 
 @pytest.mark.parametrize("number", ["-1", "0", "9" * 30, "1.0"])
-def test_number_that_no_row_has_is_refused(cpaas: CommandLine, stage: Stage, number: str) -> None:
-    reject_second(stage, people(3))
+def test_number_that_no_row_has_is_refused(cpaas: CommandLine, task_runner: TaskRunner, number: str) -> None:
+    reject_second(task_runner, people(3))
     for said in (
         cpaas("contacts", "retry-row", "--row-number", number),
         cpaas("contacts", "resolve", "--row-number", number, "--not-created"),
@@ -201,9 +207,9 @@ def test_number_that_no_row_has_is_refused(cpaas: CommandLine, stage: Stage, num
 
 @pytest.mark.parametrize("arguments", [("--key", "c-1"), ("--all",)])
 def test_retry_of_a_row_whose_request_is_in_flight_changes_nothing(
-    cpaas: CommandLine, stage: Stage, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+    cpaas: CommandLine, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
-    reject_second(stage, people(3))
+    reject_second(task_runner, people(3))
     send = RowRequests.send
     said: list[Any] = []
 
@@ -212,10 +218,10 @@ def test_retry_of_a_row_whose_request_is_in_flight_changes_nothing(
         return await send(requests, pending)
 
     monkeypatch.setattr(RowRequests, "send", send_beside_the_command)
-    done = sync(stage, people(3), "default", retry_rejected=True).once()
+    done = sync(task_runner, people(3), "default", retry_rejected=True).run_try()
     assert (done.result["created"], done.result["complete"]) == (1, True), done.error
     assert said[0].status == 1
     assert "A task works on 1 other row now." in said[0].err
-    again = sync(stage, people(3), "default").once()
+    again = sync(task_runner, people(3), "default").run_try()
     assert (again.state, again.result["unchanged"]) == ("success", 3), again.error
-    assert len(names(stage)) == 3
+    assert len(names(task_runner)) == 3

@@ -9,7 +9,7 @@ import pytest
 
 from cpaas_provider.operators.contact_sync import SyncContactsOperator
 from cpaas_provider.operators.contacts import UpsertContactRowOperator
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.task_runner import TaskRunner
 from tests.airflow.harness.tries import Run, Try, new_dag
 from tests.row_service import Column, RowService, Switches
 
@@ -24,11 +24,11 @@ def service() -> Iterator[RowService]:
         yield running
 
 
-def connect(stage: Stage, service: RowService, **extras: Any) -> None:
-    stage.connect("cpaas_default", host=service.url, password=service.api_key, allow_http=True, **extras)
+def connect(task_runner: TaskRunner, service: RowService, **extras: Any) -> None:
+    task_runner.connect("cpaas_default", host=service.url, password=service.api_key, allow_http=True, **extras)
 
 
-def sync(stage: Stage, map_name: str, plan: str) -> Try:
+def sync(task_runner: TaskRunner, map_name: str, plan: str) -> Try:
     with new_dag() as dag:
         SyncContactsOperator(
             task_id="sync",
@@ -37,13 +37,13 @@ def sync(stage: Stage, map_name: str, plan: str) -> Try:
             columns=["Key", "Name", "Plan"],
             map_name=map_name,
         )
-    return Run(stage, dag).once()
+    return Run(task_runner, dag).run_try()
 
 
-def upsert(stage: Stage, map_name: str, columns: dict[str, str]) -> Try:
+def upsert(task_runner: TaskRunner, map_name: str, columns: dict[str, str]) -> Try:
     with new_dag() as dag:
         UpsertContactRowOperator(task_id="upsert", key="k1", map_name=map_name, columns=columns)
-    return Run(stage, dag).once()
+    return Run(task_runner, dag).run_try()
 
 
 def listed(service: RowService) -> list[dict[str, Any]]:
@@ -51,25 +51,27 @@ def listed(service: RowService) -> list[dict[str, Any]]:
         return [dict(row.columns) for row in table.rows.values()]
 
 
-def test_sync_fails_for_good_at_the_first_update_and_repairs_with_whole(stage: Stage, service: RowService) -> None:
-    connect(stage, service)
-    assert sync(stage, "updates", "basic").state == "success"
-    failed = sync(stage, "updates", "gold")
+def test_sync_fails_for_good_at_the_first_update_and_repairs_with_whole(
+    task_runner: TaskRunner, service: RowService
+) -> None:
+    connect(task_runner, service)
+    assert sync(task_runner, "updates", "basic").state == "success"
+    failed = sync(task_runner, "updates", "gold")
     assert failed.state == "failed"
     assert "row_updates" in failed.error
-    connect(stage, service, row_updates="whole")
-    repaired = sync(stage, "updates", "gold")
+    connect(task_runner, service, row_updates="whole")
+    repaired = sync(task_runner, "updates", "gold")
     assert repaired.state == "success", repaired.error
     assert listed(service) == [{"c_key": "k1", "c_name": "Ada", "c_plan": "gold"}]
 
 
-def test_upsert_by_key_fails_for_good_and_repairs_with_whole(stage: Stage, service: RowService) -> None:
-    connect(stage, service)
-    assert upsert(stage, "upserts", CELLS).state == "success"
-    failed = upsert(stage, "upserts", {**CELLS, "Plan": "gold"})
+def test_upsert_by_key_fails_for_good_and_repairs_with_whole(task_runner: TaskRunner, service: RowService) -> None:
+    connect(task_runner, service)
+    assert upsert(task_runner, "upserts", CELLS).state == "success"
+    failed = upsert(task_runner, "upserts", {**CELLS, "Plan": "gold"})
     assert failed.state == "failed"
     assert "row_updates" in failed.error
-    connect(stage, service, row_updates="whole")
-    repaired = upsert(stage, "upserts", {**CELLS, "Plan": "gold"})
+    connect(task_runner, service, row_updates="whole")
+    repaired = upsert(task_runner, "upserts", {**CELLS, "Plan": "gold"})
     assert repaired.state == "success", repaired.error
     assert listed(service) == [{"c_key": "k1", "c_name": "Ada", "c_plan": "gold"}]

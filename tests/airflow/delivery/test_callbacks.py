@@ -1,4 +1,4 @@
-"""Sends on a connection with ``callback_url``: whoever is sent to, the service's report finds its way to the store."""
+"""Sends on a connection with ``callback_url``: the delivery reports of every send reach the database."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.sensors.delivery import DeliverySensor
 from tests.airflow.harness import campaigns
-from tests.airflow.harness.campaigns import digits, rows, small_packs
-from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.campaigns import digits, limit_batches, rows
+from tests.airflow.harness.task_runner import TaskRunner, fault
 from tests.airflow.harness.tries import Run, Try, new_dag
 from tests.ports import closed_port, listening
 from tests.unit.api.generated_answers import encoded
@@ -53,7 +53,7 @@ class Received:
             found = read_counts(connection, [campaign]).get(campaign, DeliveryCounts())
         return found.delivered, found.undelivered, found.in_flight
 
-    def comes_to(self, campaign: str, delivered: int, undelivered: int = 0, in_flight: int = 0) -> None:
+    def wait_for_counts(self, campaign: str, delivered: int, undelivered: int = 0, in_flight: int = 0) -> None:
         """Wait until so much is known."""
         until(lambda: self.counts(campaign) == (delivered, undelivered, in_flight))
 
@@ -70,26 +70,26 @@ class Received:
 
 
 @pytest.fixture
-def received(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
+def received(task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
     """The receiver at the connection's ``callback_url``, keeping reports in the store that tasks have, too."""
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/store.db")
     observed: list[str] = []
     app = create_app(get_receiver_connection, guard=None, emit_metric=lambda name, _: observed.append(name))
     with listening() as (listener, url), open_database() as store, running(app, listener):
-        stage.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks", timeout=TIMEOUT)
+        task_runner.connect("cpaas_default", callback_url=url, callback_secret="of-callbacks", timeout=TIMEOUT)
         yield Received(url, store, observed)
 
 
-def once(stage: Stage, operator: Callable[..., Any], **given: Any) -> Try:
+def run_operator(task_runner: TaskRunner, operator: Callable[..., Any], **given: Any) -> Try:
     """Run a task of one operator once."""
     with new_dag() as dag:
         operator(task_id="send", **given)
-    return Run(stage, dag).once()
+    return Run(task_runner, dag).run_try()
 
 
 def link(run: Run, task_id: str) -> str:
     """Return the address a task's link leads to."""
-    found = run.pushed(DeliveryLink().xcom_key, task_id)
+    found = run.xcom(DeliveryLink().xcom_key, task_id)
     assert isinstance(found, str)
     return found
 
@@ -97,12 +97,12 @@ def link(run: Run, task_id: str) -> str:
 SMS = {"recipients": ["+2348031000001", "+2348031000002"], "content": "Hello"}
 
 
-class TestASend:
-    def test_of_sms_is_followed_to_each_recipient(self, stage: Stage, received: Received) -> None:
-        stage.sandbox.control("POST", "seed", {"outcomes": {"sms": {"2348031000002": "undelivered"}}})
-        done = once(stage, SendSmsOperator, **SMS)
+class TestSingleSend:
+    def test_sms_is_tracked_per_recipient(self, task_runner: TaskRunner, received: Received) -> None:
+        task_runner.sandbox.control("POST", "seed", {"outcomes": {"sms": {"2348031000002": "undelivered"}}})
+        done = run_operator(task_runner, SendSmsOperator, **SMS)
         (reference,) = done.result["references"]
-        received.comes_to(reference, 1, 1)
+        received.wait_for_counts(reference, 1, 1)
         (sent,) = received.rows(sends)
         assert (sent.campaign, sent.operation, sent.conn_id, sent.task_id) == (
             reference,
@@ -114,40 +114,42 @@ class TestASend:
         (request,) = received.rows(requests)
         assert (request.reference, request.recipients, request.message_id) == (reference, 2, done.result["id"])
 
-    def test_of_email_is_followed(self, stage: Stage, received: Received) -> None:
+    def test_email_is_tracked(self, task_runner: TaskRunner, received: Received) -> None:
         given = {
             "recipients": "uma@example.com",
             "subject": "Hello",
             "content": "Hello",
             "sender_id": "shop@example.com",
         }
-        (reference,) = once(stage, SendEmailOperator, **given).result["references"]
-        received.comes_to(reference, 1)
+        (reference,) = run_operator(task_runner, SendEmailOperator, **given).result["references"]
+        received.wait_for_counts(reference, 1)
         assert received.recipients(reference) == {"uma@example.com"}
 
-    def test_of_airtime_is_followed(self, stage: Stage, received: Received) -> None:
-        stage.sandbox.control("PUT", "settings", {"airtime_sent_seconds": 0.1, "airtime_final_seconds": 0.2})
-        done = once(stage, BuyAirtimeOperator, network="MTN", amount=60, recipient="+2348031000003")
+    def test_airtime_is_tracked(self, task_runner: TaskRunner, received: Received) -> None:
+        task_runner.sandbox.control("PUT", "settings", {"airtime_sent_seconds": 0.1, "airtime_final_seconds": 0.2})
+        done = run_operator(task_runner, BuyAirtimeOperator, network="MTN", amount=60, recipient="+2348031000003")
         (reference,) = done.result["references"]
-        received.comes_to(reference, 1)
+        received.wait_for_counts(reference, 1)
 
-    def test_to_a_place_of_the_author_s_own_is_left_alone(self, stage: Stage, received: Received) -> None:
-        done = once(stage, SendSmsOperator, **SMS, callback="http://127.0.0.1:9/hook")
+    def test_send_with_the_author_s_own_callback_is_not_tracked(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
+        done = run_operator(task_runner, SendSmsOperator, **SMS, callback="http://127.0.0.1:9/hook")
         assert done.state == "success"
         assert (received.rows(sends), received.observed) == ([], [])
 
-    def test_is_followed_by_the_account_s_webhook_alone(self, stage: Stage, received: Received) -> None:
-        stage.connect(
+    def test_send_is_tracked_by_the_account_webhook_alone(self, task_runner: TaskRunner, received: Received) -> None:
+        task_runner.connect(
             "cpaas_default",
             callback_url=received.url,
             webhook_secret="of-webhooks",
             signature_header="X-Signature",
         )
         webhook = {"webhook_url": f"{received.url}/webhook/cpaas_default", "webhook_secret": "of-webhooks"}
-        stage.sandbox.control("PUT", "settings", {**webhook, "signature_header": "X-Signature"})
-        done = once(stage, SendSmsOperator, **SMS, callback="http://127.0.0.1:9/hook")
+        task_runner.sandbox.control("PUT", "settings", {**webhook, "signature_header": "X-Signature"})
+        done = run_operator(task_runner, SendSmsOperator, **SMS, callback="http://127.0.0.1:9/hook")
         (reference,) = done.result["references"]
-        received.comes_to(reference, 2)
+        received.wait_for_counts(reference, 2)
         assert [(one.campaign, one.conn_id, one.expected) for one in received.rows(sends)] == [
             (reference, "cpaas_default", 2)
         ]
@@ -155,39 +157,45 @@ class TestASend:
         save_reports(received.store, report("2348031000009", "failed", external_ref=reference, conn_id="staging"))
         assert received.counts(reference) == (2, 0, 0)
 
-    def test_track_recipients_records_the_recipients(self, stage: Stage, received: Received) -> None:
-        stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
-        (reference,) = once(stage, SendSmsOperator, **SMS, track_recipients=True).result["references"]
+    def test_track_recipients_records_the_recipients(self, task_runner: TaskRunner, received: Received) -> None:
+        task_runner.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
+        (reference,) = run_operator(task_runner, SendSmsOperator, **SMS, track_recipients=True).result["references"]
         assert received.counts(reference) == (0, 0, 2)
         assert received.recipients(reference) == {"2348031000001", "2348031000002"}
 
-    def test_leaves_no_callback_url_in_logs_or_results(self, stage: Stage, received: Received) -> None:
-        done = once(stage, SendSmsOperator, **SMS)
+    def test_callback_url_is_in_no_log_and_no_result(self, task_runner: TaskRunner, received: Received) -> None:
+        done = run_operator(task_runner, SendSmsOperator, **SMS)
         assert "/callback/" not in f"{done.log} {done.result}"
 
 
-class TestWhatTheResultSaysOfReports:
-    def test_on_a_connection_with_callback_url_they_come_by_callback(self, stage: Stage, received: Received) -> None:
-        done = once(stage, SendSmsOperator, recipients=["08031234567"], content="Hello")
+class TestDeliveryReportsOfResult:
+    def test_connection_with_callback_url_reports_by_callback(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
+        done = run_operator(task_runner, SendSmsOperator, recipients=["08031234567"], content="Hello")
         assert done.result["delivery_reports"] == "callback"
-        assert campaigns.sms(stage, rows(2)).once().result["delivery_reports"] == "callback"
+        assert campaigns.sms(task_runner, rows(2)).run_try().result["delivery_reports"] == "callback"
 
-    def test_without_it_none_can_come(self, stage: Stage) -> None:
-        done = once(stage, SendSmsOperator, recipients=["08031234567"], content="Hello")
+    def test_connection_without_callback_url_has_no_reports(self, task_runner: TaskRunner) -> None:
+        done = run_operator(task_runner, SendSmsOperator, recipients=["08031234567"], content="Hello")
         assert done.result["delivery_reports"] is None
-        assert campaigns.sms(stage, rows(2)).once().result["delivery_reports"] is None
+        assert campaigns.sms(task_runner, rows(2)).run_try().result["delivery_reports"] is None
 
-    def test_with_a_callback_of_the_authors_own_none_can_come(self, stage: Stage, received: Received) -> None:
+    def test_send_with_the_author_s_own_callback_has_no_reports(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
         own = {"content": "Hello", "callback": "http://127.0.0.1:9/own"}
-        done = once(stage, SendSmsOperator, recipients=["08031234567"], **own)
+        done = run_operator(task_runner, SendSmsOperator, recipients=["08031234567"], **own)
         assert done.result["delivery_reports"] is None
 
-    def test_by_the_accounts_webhook_those_of_single_sends_come_under_our_reference(self, stage: Stage) -> None:
-        stage.connect("cpaas_default", webhook_secret="of-the-account", signature_header="X-Signature")
+    def test_account_webhook_reports_single_sends_by_our_reference(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", webhook_secret="of-the-account", signature_header="X-Signature")
         given = {"recipients": ["08031234567"], "content": "Hello"}
-        assert once(stage, SendSmsOperator, **given).result["delivery_reports"] == "webhook"
-        assert once(stage, SendSmsOperator, **given, external_ref="mine").result["delivery_reports"] is None
-        assert campaigns.sms(stage, rows(2)).once().result["delivery_reports"] is None
+        assert run_operator(task_runner, SendSmsOperator, **given).result["delivery_reports"] == "webhook"
+        assert (
+            run_operator(task_runner, SendSmsOperator, **given, external_ref="mine").result["delivery_reports"] is None
+        )
+        assert campaigns.sms(task_runner, rows(2)).run_try().result["delivery_reports"] is None
 
     @pytest.mark.parametrize(
         ("operator", "given"),
@@ -196,31 +204,33 @@ class TestWhatTheResultSaysOfReports:
             (CreateContactRowOperator, {"columns": {"Name": "Ada"}}),
         ],
     )
-    def test_of_what_is_not_reported_on_nothing_is_awaited(
-        self, stage: Stage, received: Received, operator: type, given: dict[str, Any]
+    def test_operation_without_reports_records_no_send(
+        self, task_runner: TaskRunner, received: Received, operator: type, given: dict[str, Any]
     ) -> None:
-        done = once(stage, operator, **given)
+        done = run_operator(task_runner, operator, **given)
         assert (done.state, done.error) == ("success", "")
         assert "delivery_reports" not in done.result
         assert received.rows(sends) == []
 
 
-class TestTheLink:
+class TestDeliveryLink:
     """What a task's page offers as ``Delivery``."""
 
-    def test_of_a_campaign_leads_to_its_counts_while_it_is_sent(self, stage: Stage, received: Received) -> None:
-        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
-        stage.sandbox.control(*fault("send_sms", "unavailable", retry_after=0))
-        run = campaigns.sms(stage, rows(2, 500))
-        assert run.once().state == "up_for_retry"
+    def test_link_of_a_campaign_shows_its_counts_while_it_sends(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
+        limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks")
+        task_runner.sandbox.control(*fault("send_sms", "unavailable", retry_after=0))
+        run = campaigns.sms(task_runner, rows(2, 500))
+        assert run.run_try().state == "up_for_retry"
         (sent,) = received.rows(sends)
         assert link(run, "campaign").endswith(f"/cpaas/deliveries?campaign={sent.campaign}")
 
-    def test_is_named_by_all_that_send(self) -> None:
+    def test_all_sending_operators_have_the_link(self) -> None:
         for operator in (SendSmsOperator, SendEmailOperator, BuyAirtimeOperator):
             assert [one.name for one in operator.operator_extra_links] == ["Delivery"]
 
-    def test_names_what_was_sent_and_not_more_than_a_url_holds(self, airflow_db: object) -> None:
+    def test_link_names_references_up_to_the_length_of_a_url(self, airflow_db: object) -> None:
         with new_dag():
             task = SendSmsOperator(task_id="send", **SMS)
         (one,) = task.operator_extra_links
@@ -232,10 +242,10 @@ class TestTheLink:
 
 
 class TestWeakSecrets:
-    def sends(self, stage: Stage, conn_id: str) -> str:
+    def sends(self, task_runner: TaskRunner, conn_id: str) -> str:
         """Run three sends and a campaign with a connection in this process, and return what they logged."""
-        sent = [once(stage, SendSmsOperator, cpaas_conn_id=conn_id, **SMS) for _ in range(3)]
-        sent.append(campaigns.sms(stage, rows(2), cpaas_conn_id=conn_id).once("campaign"))
+        sent = [run_operator(task_runner, SendSmsOperator, cpaas_conn_id=conn_id, **SMS) for _ in range(3)]
+        sent.append(campaigns.sms(task_runner, rows(2), cpaas_conn_id=conn_id).run_try("campaign"))
         assert [done.state for done in sent] == ["success"] * 4
         return "".join(done.log for done in sent)
 
@@ -248,149 +258,157 @@ class TestWeakSecrets:
         ],
     )
     def test_first_send_of_a_process_warns_and_no_other(
-        self, stage: Stage, received: Received, conn_id: str, secrets: dict[str, str], fault: str
+        self, task_runner: TaskRunner, received: Received, conn_id: str, secrets: dict[str, str], fault: str
     ) -> None:
-        stage.connect(conn_id, callback_url=received.url, timeout=TIMEOUT, **secrets)
-        logged = self.sends(stage, conn_id)
+        task_runner.connect(conn_id, callback_url=received.url, timeout=TIMEOUT, **secrets)
+        logged = self.sends(task_runner, conn_id)
         assert logged.count(f"Connection '{conn_id}': {fault}") == 1
         assert "hunter22" not in logged
 
-    def test_long_secret_warns_of_nothing(self, stage: Stage, received: Received) -> None:
-        stage.connect("cpaas_strong", callback_url=received.url, timeout=TIMEOUT, callback_secret="x" * 16)
-        assert "callback_secret" not in self.sends(stage, "cpaas_strong")
+    def test_long_secret_warns_of_nothing(self, task_runner: TaskRunner, received: Received) -> None:
+        task_runner.connect("cpaas_strong", callback_url=received.url, timeout=TIMEOUT, callback_secret="x" * 16)
+        assert "callback_secret" not in self.sends(task_runner, "cpaas_strong")
 
-    def test_short_webhook_secret_warns_at_the_first_send_it_proves(self, stage: Stage, received: Received) -> None:
+    def test_short_webhook_secret_warns_at_the_first_send_it_proves(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
         webhook = {"webhook_secret": "hunter22", "signature_header": "X-Signature", "timeout": TIMEOUT}
-        stage.connect("cpaas_webhook", **webhook)
-        done = once(stage, SendSmsOperator, cpaas_conn_id="cpaas_webhook", **SMS)
+        task_runner.connect("cpaas_webhook", **webhook)
+        done = run_operator(task_runner, SendSmsOperator, cpaas_conn_id="cpaas_webhook", **SMS)
         assert done.log.count("Connection 'cpaas_webhook': webhook_secret is shorter than 16 characters") == 1
         assert "hunter22" not in done.log
 
 
-class TestWhereReportsWouldBeLost:
-    def test_by_another_store_nothing_is_sent(
-        self, stage: Stage, received: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class TestUnreachableReceiver:
+    def test_receiver_on_another_database_fails_the_task_and_nothing_is_sent(
+        self, task_runner: TaskRunner, received: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert received.store.identity
-        assert once(stage, SendSmsOperator, **SMS).state == "success"
+        assert run_operator(task_runner, SendSmsOperator, **SMS).state == "success"
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/another.db")
-        done = once(stage, SendSmsOperator, recipients="+2348031000009", content="Hello")
+        done = run_operator(task_runner, SendSmsOperator, recipients="+2348031000009", content="Hello")
         assert done.state == "failed"
         assert "another database" in done.error
         assert "[cpaas] database" in done.error
         assert "Nothing was sent." in done.error
-        assert not stage.arrived("sms", "2348031000009")
+        assert not task_runner.inbox_items("sms", "2348031000009")
 
-    def test_by_another_place_nothing_is_sent(self, stage: Stage, received: Received) -> None:
-        for place in (f"{received.url}/elsewhere", stage.sandbox.url):
-            stage.connect("cpaas_default", callback_url=place, callback_secret="of-callbacks")
-            done = once(stage, SendSmsOperator, recipients="+2348031000008", content="Hello")
+    def test_callback_url_of_another_server_fails_the_task_and_nothing_is_sent(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
+        for place in (f"{received.url}/elsewhere", task_runner.sandbox.url):
+            task_runner.connect("cpaas_default", callback_url=place, callback_secret="of-callbacks")
+            done = run_operator(task_runner, SendSmsOperator, recipients="+2348031000008", content="Hello")
             assert done.state == "failed"
             assert "rejected this connection's callback URLs" in done.error
-        assert not stage.arrived("sms", "2348031000008")
+        assert not task_runner.inbox_items("sms", "2348031000008")
 
-    def test_receiver_that_does_not_respond_leaves_the_check_open(self, stage: Stage, received: Received) -> None:
+    def test_receiver_that_does_not_respond_leaves_the_check_undecided(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
         with closed_port() as url:
-            stage.connect("cpaas_default", callback_url=url, callback_secret="s")
-            done = once(stage, SendSmsOperator, **SMS)
+            task_runner.connect("cpaas_default", callback_url=url, callback_secret="s")
+            done = run_operator(task_runner, SendSmsOperator, **SMS)
         assert done.state == "success"
         assert "did not respond" in done.log
 
-    def test_a_store_that_cannot_be_opened_is_tried_again(
-        self, stage: Stage, received: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    def test_database_that_cannot_be_opened_leaves_the_task_to_its_retries(
+        self, task_runner: TaskRunner, received: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "file").touch()
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/file/store.db")
-        done = once(stage, SendSmsOperator, **SMS)
+        done = run_operator(task_runner, SendSmsOperator, **SMS)
         assert done.state == "up_for_retry"
         assert "Nothing was sent." in done.error
 
 
-class TestEvidence:
-    def test_report_resolves_an_unknown_send(self, stage: Stage, received: Received) -> None:
-        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+class TestReportProbe:
+    def test_report_resolves_an_unknown_send(self, task_runner: TaskRunner, received: Received) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
         with new_dag() as dag:
             SendSmsOperator(task_id="send", **SMS)
-        run = Run(stage, dag)
-        first = run.once()
+        run = Run(task_runner, dag)
+        first = run.run_try()
         if first.state == "deferred":
             until(lambda: any(one == "received" for one in received.observed))
-            first = run.fires().once()
+            first = run.fire_trigger().run_try()
         assert first.state == "success"
         assert (first.result["recipients"], first.result["unknown_recipients"]) == (2, 0)
-        assert all(len(stage.arrived("sms", phone)) == 1 for phone in ("2348031000001", "2348031000002"))
+        assert all(len(task_runner.inbox_items("sms", phone)) == 1 for phone in ("2348031000001", "2348031000002"))
 
-    def test_without_a_report_the_task_waits_for_one_and_then_fails(self, stage: Stage, received: Received) -> None:
-        stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
-        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+    def test_unknown_send_without_a_report_is_deferred_and_then_fails(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
+        task_runner.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
         with new_dag() as dag:
             SendSmsOperator(task_id="send", unknown_timeout=dt.timedelta(0), **SMS)
-        done = Run(stage, dag).once()
+        done = Run(task_runner, dag).run_try()
         assert done.state == "failed"
         assert "Outcome unknown" in done.error
 
-    def test_reports_settle_requests_of_a_campaign(self, stage: Stage, received: Received) -> None:
-        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=TIMEOUT)
-        stage.sandbox.control(*fault("send_sms", "cut_after", times=2))
-        run = campaigns.sms(stage, rows(6, 100))
-        done = run.once()
+    def test_reports_resolve_requests_of_a_campaign(self, task_runner: TaskRunner, received: Received) -> None:
+        limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=TIMEOUT)
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=2))
+        run = campaigns.sms(task_runner, rows(6, 100))
+        done = run.run_try()
         for _ in range(5):
             if done.state != "deferred":
                 break
-            done = run.fires().once()
+            done = run.fire_trigger().run_try()
         assert done.state == "success", done.error
         assert (done.result["sent"], done.result["unknown_recipients"]) == (6, 0)
-        assert set(campaigns.reached(stage).values()) == {1}
+        assert set(campaigns.count_messages(task_runner).values()) == {1}
 
-    def test_reports_to_the_account_s_webhook_alone_settle_requests_of_a_campaign(
-        self, stage: Stage, received: Received
+    def test_account_webhook_reports_alone_resolve_requests_of_a_campaign(
+        self, task_runner: TaskRunner, received: Received
     ) -> None:
         """Where callbacks went is gone by the time there is something to report."""
         signing = {"webhook_secret": "of-webhooks", "signature_header": "X-Signature"}
         app = create_app(get_receiver_connection, guard=None, emit_metric=lambda *_: None)
         with listening() as (listener, url), running(app, listener):
             place = {"callback_url": url, "callback_secret": "of-callbacks"}
-            small_packs(stage, 2, **place, **signing, timeout=TIMEOUT)
+            limit_batches(task_runner, 2, **place, **signing, timeout=TIMEOUT)
             webhook = {"webhook_url": f"{received.url}/webhook/cpaas_default", **signing}
-            stage.sandbox.control("PUT", "settings", {**webhook, "report_delay_seconds": 600})
-            stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
-            run = campaigns.sms(stage, rows(5, 600))
-            assert run.once().state == "deferred"
-            assert run.fires(early=True).once().state == "deferred"
+            task_runner.sandbox.control("PUT", "settings", {**webhook, "report_delay_seconds": 600})
+            task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+            run = campaigns.sms(task_runner, rows(5, 600))
+            assert run.run_try().state == "deferred"
+            assert run.fire_trigger(early=True).run_try().state == "deferred"
         noted = {one.reference for one in received.rows(requests)}
         assert len(noted) == 2
-        stage.sandbox.control("POST", "clock/advance", {"seconds": 601})
+        task_runner.sandbox.control("POST", "clock/advance", {"seconds": 601})
         until(lambda: len(received.rows(deliveries)) == 5)
         (doubted,) = {one.reference for one in received.rows(deliveries)} - noted
         assert received.counts(doubted) == (2, 0, 0)
-        done = run.fires(early=True).once()
+        done = run.fire_trigger(early=True).run_try()
         assert done.state == "success", done.error
         assert (done.result["sent"], done.result["unknown_recipients"]) == (5, 0)
-        assert set(campaigns.reached(stage).values()) == {1}
+        assert set(campaigns.count_messages(task_runner).values()) == {1}
         assert (received.counts(done.result["reference"]), received.counts(doubted)) == ((5, 0, 0), (0, 0, 0))
         assert {one.reference for one in received.rows(requests)} == {*noted, doubted}
 
 
-class TestAcceptedForSome:
+class TestPartlyAccepted:
     """A request from which the service rejected a recipient. A report of it ends no wait for the others."""
 
     @pytest.mark.parametrize("is_campaign", [True, False])
     @pytest.mark.parametrize("track_recipients", [True, False])
-    def test_is_followed_to_the_accepted_ones(
-        self, stage: Stage, received: Received, is_campaign: bool, track_recipients: bool
+    def test_partly_accepted_send_is_tracked_for_accepted_recipients(
+        self, task_runner: TaskRunner, received: Received, is_campaign: bool, track_recipients: bool
     ) -> None:
         accepted, rejected = digits(2, 900)
         errors = [{"field": "recipients", "message": f"The number {rejected} is invalid."}]
         with serving_odd(OddService(always(200, {"id": "m-1", "message": "Partly sent", "errors": errors}))) as service:
             callbacks = {"callback_url": received.url, "callback_secret": "of-callbacks", "host": service.url}
-            small_packs(stage, 2, **callbacks)
+            limit_batches(task_runner, 2, **callbacks)
             if is_campaign:
                 options = {"track_recipients": track_recipients, "max_failure_ratio": 1.0}
-                campaigns.sms(stage, rows(2, 900), **options).once()
+                campaigns.sms(task_runner, rows(2, 900), **options).run_try()
             else:
                 recipients = [f"+{number}" for number in (accepted, rejected)]
                 options = {"recipients": recipients, "content": "Hello", "track_recipients": track_recipients}
-                once(stage, SendSmsOperator, **options)
+                run_operator(task_runner, SendSmsOperator, **options)
         (request,) = received.accepted_requests()
         assert (request.recipients, bool(request.rejected), rejected in request.rejected) == (1, True, False)
         token = CallbackToken(request.campaign, request.reference, 2)
@@ -399,7 +417,7 @@ class TestAcceptedForSome:
             assert received.counts(request.campaign) == expected
         assert received.recipients(request.campaign) == {accepted}
 
-    def test_is_recorded_with_the_rejected_ones_by_a_later_try(self, stage: Stage, received: Received) -> None:
+    def test_later_try_records_the_rejected_recipients(self, task_runner: TaskRunner, received: Received) -> None:
         _, rejected, later, _ = digits(4, 940)
         errors = [{"field": "recipients", "message": f"The number {rejected} is invalid."}]
         partly = Answer(200, encoded({"id": "m-1", "message": "Partly sent", "errors": errors}))
@@ -413,13 +431,13 @@ class TestAcceptedForSome:
 
         with serving_odd(OddService(respond)) as service:
             callbacks = {"callback_url": received.url, "callback_secret": "of-callbacks", "host": service.url}
-            small_packs(stage, 2, **callbacks)
-            run = campaigns.sms(stage, rows(4, 940), max_failure_ratio=1.0)
-            assert run.once().state == "up_for_retry"
+            limit_batches(task_runner, 2, **callbacks)
+            run = campaigns.sms(task_runner, rows(4, 940), max_failure_ratio=1.0)
+            assert run.run_try().state == "up_for_retry"
             # As if the try had been killed before it recorded the request.
             received.store.write(lambda connection: connection.execute(delete(requests)))
             is_busy.clear()
-            run.once()
+            run.run_try()
         first = min(received.accepted_requests(), key=lambda request: request.message_id)
         assert (first.recipients, bool(first.rejected)) == (1, True)
         token = CallbackToken(first.campaign, first.reference, 2)
@@ -427,36 +445,40 @@ class TestAcceptedForSome:
         assert received.counts(first.campaign) == (0, 0, 0)
 
 
-class TestACampaign:
-    def test_is_followed_to_each_recipient(self, stage: Stage, received: Received) -> None:
-        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
+class TestCampaign:
+    def test_campaign_is_tracked_per_recipient(self, task_runner: TaskRunner, received: Received) -> None:
+        limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks")
         phones = digits(5, 200)
-        stage.sandbox.control("POST", "seed", {"outcomes": {"sms": {phones[0]: "undelivered"}}})
-        done = campaigns.sms(stage, rows(5, 200)).once()
-        received.comes_to(done.result["reference"], 4, 1)
+        task_runner.sandbox.control("POST", "seed", {"outcomes": {"sms": {phones[0]: "undelivered"}}})
+        done = campaigns.sms(task_runner, rows(5, 200)).run_try()
+        received.wait_for_counts(done.result["reference"], 4, 1)
         (sent,) = received.rows(sends)
         assert (sent.campaign, sent.expected, sent.ended_at is not None) == (done.result["reference"], 5, True)
         noted = received.rows(requests)
         assert sorted(one.recipients for one in noted) == [1, 2, 2]
         assert all(one.message_id and one.campaign == done.result["reference"] for one in noted)
 
-    def test_that_is_gone_on_with_is_not_over_before_its_last_try(self, stage: Stage, received: Received) -> None:
-        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
-        stage.sandbox.control(*fault("send_sms", "unavailable", retry_after=0))
-        run = campaigns.sms(stage, rows(4, 300))
-        assert run.once().state == "up_for_retry"
+    def test_retried_campaign_is_finished_only_after_its_last_try(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
+        limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks")
+        task_runner.sandbox.control(*fault("send_sms", "unavailable", retry_after=0))
+        run = campaigns.sms(task_runner, rows(4, 300))
+        assert run.run_try().state == "up_for_retry"
         assert [one.ended_at for one in received.rows(sends)] == [None]
-        campaigns.accept_all(stage)
-        done = run.once()
+        campaigns.clear_faults(task_runner)
+        done = run.run_try()
         assert done.state == "success"
-        received.comes_to(done.result["reference"], 4)
+        received.wait_for_counts(done.result["reference"], 4)
         assert [one.expected for one in received.rows(sends)] == [4]
 
-    def test_is_not_delivered_by_reports_of_those_it_does_not_know_of(self, stage: Stage, received: Received) -> None:
-        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=TIMEOUT)
-        stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
-        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
-        done = campaigns.sms(stage, rows(6, 700), on_unknown="skip", unknown_timeout=dt.timedelta(0)).once()
+    def test_unknown_recipients_with_reports_count_as_expected_and_delivered(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
+        limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=TIMEOUT)
+        task_runner.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        done = campaigns.sms(task_runner, rows(6, 700), on_unknown="skip", unknown_timeout=dt.timedelta(0)).run_try()
         assert (done.result["sent"], done.result["unknown_recipients"]) == (4, 2)
         assert [(send.expected, send.unknown) for send in received.rows(sends)] == [(4, 0)]
         assert sum(request.unknown for request in received.rows(requests)) == 2
@@ -474,31 +496,31 @@ class TestACampaign:
         }  # fmt: skip
 
     def test_requests_that_could_not_be_recorded_are_recorded_at_the_end(
-        self, stage: Stage, received: Received
+        self, task_runner: TaskRunner, received: Received
     ) -> None:
-        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
-        stage.sandbox.control(*fault("send_sms", "unavailable", after=1, retry_after=0))
-        run = campaigns.sms(stage, rows(4, 800))
-        assert run.once().state == "up_for_retry"
+        limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks")
+        task_runner.sandbox.control(*fault("send_sms", "unavailable", after=1, retry_after=0))
+        run = campaigns.sms(task_runner, rows(4, 800))
+        assert run.run_try().state == "up_for_retry"
         before = received.rows(requests)
         # As if the try had been killed before it came to that.
         received.store.write(lambda connection: connection.execute(delete(requests)))
-        campaigns.accept_all(stage)
-        done = run.once()
+        campaigns.clear_faults(task_runner)
+        done = run.run_try()
         assert done.state == "success"
         assert before
         assert {one.reference for one in before} < {one.reference for one in received.rows(requests)}
         assert sum(one.recipients for one in received.rows(requests)) == 4
-        received.comes_to(done.result["reference"], 4)
+        received.wait_for_counts(done.result["reference"], 4)
 
-    def test_in_parts_is_a_campaign_a_part(self, stage: Stage, received: Received) -> None:
-        small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks")
+    def test_each_partition_is_its_own_campaign(self, task_runner: TaskRunner, received: Received) -> None:
+        limit_batches(task_runner, 2, callback_url=received.url, callback_secret="of-callbacks")
         people = rows(8, 400)
         references = set()
         for part in range(2):
-            given = {"partition": {"part": part, "of": 2}, "idempotency_key": f"in parts {stage.sandbox.url}"}
-            done = campaigns.sms(stage, people, **given).once()
+            given = {"partition": {"part": part, "of": 2}, "idempotency_key": f"in parts {task_runner.sandbox.url}"}
+            done = campaigns.sms(task_runner, people, **given).run_try()
             references.add(done.result["reference"])
-            received.comes_to(done.result["reference"], done.result["sent"])
+            received.wait_for_counts(done.result["reference"], done.result["sent"])
         assert len(references) == 2
         assert sum(one.expected for one in received.rows(sends)) == 8

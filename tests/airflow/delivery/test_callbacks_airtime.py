@@ -1,4 +1,4 @@
-"""A purchase of unknown outcome about which a delivery report came: the report's own status decides."""
+"""A purchase of unknown outcome with a delivery report: the status of the report decides."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cpaas_provider.sending.journal.model import RequestRecord
 from cpaas_provider.sending.spec import OnUnknown
 from tests.airflow.delivery.test_callbacks import Received, received
 from tests.airflow.harness.kinds import AIRTIME
-from tests.airflow.harness.stage import Stage, digits, fault
+from tests.airflow.harness.task_runner import TaskRunner, digits, fault
 from tests.airflow.harness.tries import Run, Try
 from tests.unit.delivery.report_builders import WHEN, report, save_reports, to
 from tests.unit.sending.model import AtRequest, Plan, World
@@ -36,66 +36,68 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolver, "_FIRST_PROBE", dt.timedelta(seconds=0.1))
 
 
-def told(reference: str, status: str, at: dt.datetime | None = None) -> ReceivedReport:
+def make_report(reference: str, status: str, at: dt.datetime | None = None) -> ReceivedReport:
     """Return a report of a request that the service never answered."""
     token = to(WHO, campaign=reference, reference=reference)
     one = report(WHO, status, token=token, conn_id="cpaas_default", id="buy-1")
     return ReceivedReport(one.conn_id, one.source, one.token, one.report, one.body, at or dt.datetime.now(dt.UTC))
 
 
-def lost(stage: Stage, **given: object) -> tuple[Run, str]:
+def lost(task_runner: TaskRunner, **given: object) -> tuple[Run, str]:
     """Return a run that waits to learn what became of its purchase, which the service does not know of."""
-    stage.sandbox.control(*fault("buy_airtime", "cut_before", times=1))
-    run = AIRTIME.run(stage, **given)
-    assert run.once().state == "deferred"
+    task_runner.sandbox.control(*fault("buy_airtime", "cut_before", times=1))
+    run = AIRTIME.run(task_runner, **given)
+    assert run.run_try().state == "deferred"
     (reference,) = run.journal()
     return run, reference
 
 
-def after(stage: Stage, received: Received, *statuses: str) -> tuple[Run, Try]:
+def after(task_runner: TaskRunner, received: Received, *statuses: str) -> tuple[Run, Try]:
     """Return a run, and what became of it when reports with these statuses came."""
-    run, reference = lost(stage)
-    save_reports(received.store, *(told(reference, status) for status in statuses))
-    return run, run.once()
+    run, reference = lost(task_runner)
+    save_reports(received.store, *(make_report(reference, status) for status in statuses))
+    return run, run.run_try()
 
 
 @pytest.mark.parametrize("status", ["success", "sent", "pending"])
-def test_report_of_what_was_bought_settles_it(stage: Stage, received: Received, status: str) -> None:
-    _, done = after(stage, received, status)
+def test_report_of_a_purchase_resolves_it(task_runner: TaskRunner, received: Received, status: str) -> None:
+    _, done = after(task_runner, received, status)
     assert (done.state, done.result["id"], done.result["status"]) == ("success", "buy-1", status)
-    assert AIRTIME.requests(stage) == 1
+    assert AIRTIME.requests(task_runner) == 1
 
 
 @pytest.mark.parametrize("status", ["failed", "error", "duplicate"])
 def test_report_of_a_failed_purchase_fails_the_task_with_the_reason(
-    stage: Stage, received: Received, status: str
+    task_runner: TaskRunner, received: Received, status: str
 ) -> None:
-    run, failed = after(stage, received, "pending", status)
+    run, failed = after(task_runner, received, "pending", status)
     assert failed.state == "failed"
     assert f"Airtime was not bought: a delivery report has the status {status}" in failed.error
     assert "outcome unknown" not in failed.error.lower()
     assert [entry["state"] for entry in run.journal().values()] == ["rejected"]
-    assert AIRTIME.requests(stage) == 1
-    # Nothing was bought, so it is bought when somebody clears the task.
-    assert run.clear().once().state == "success"
-    assert AIRTIME.requests(stage) == 2
+    assert AIRTIME.requests(task_runner) == 1
+    # Nothing was bought, so it is bought when the task is cleared.
+    assert run.clear().run_try().state == "success"
+    assert AIRTIME.requests(task_runner) == 2
 
 
-def test_success_goes_before_failure_whatever_came_first(stage: Stage, received: Received) -> None:
-    _, done = after(stage, received, "failed", "success")
+def test_success_takes_precedence_over_failure_in_any_order(task_runner: TaskRunner, received: Received) -> None:
+    _, done = after(task_runner, received, "failed", "success")
     assert (done.state, done.result["status"]) == ("success", "success")
 
 
-def test_status_that_the_contract_does_not_know_settles_nothing(stage: Stage, received: Received) -> None:
-    _, waiting = after(stage, received, "expired")
+def test_status_outside_the_contract_resolves_nothing(task_runner: TaskRunner, received: Received) -> None:
+    _, waiting = after(task_runner, received, "expired")
     assert waiting.state == "deferred"
 
 
-def test_report_of_an_earlier_purchase_does_not_resolve_a_later_one(stage: Stage, received: Received) -> None:
-    run, _ = after(stage, received, "failed")
-    stage.sandbox.control(*fault("buy_airtime", "cut_before", times=1))
-    assert run.clear().once().state == "deferred"
-    assert run.once().state == "deferred"
+def test_report_of_an_earlier_purchase_does_not_resolve_a_later_one(
+    task_runner: TaskRunner, received: Received
+) -> None:
+    run, _ = after(task_runner, received, "failed")
+    task_runner.sandbox.control(*fault("buy_airtime", "cut_before", times=1))
+    assert run.clear().run_try().state == "deferred"
+    assert run.run_try().state == "deferred"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
 ) -> None:
     entry = record("pack", "buy_airtime", started_at=WHEN, previous_unknown=doubted)
     with open_database(f"sqlite:///{tmp_path}/store.db") as store:
-        save_reports(store, told("pack", status))
+        save_reports(store, make_report("pack", status))
         evidence = PurchaseReportProbe(SimpleNamespace(database=store, conn_id="cpaas_default"))  # type: ignore[arg-type]  # all it needs of it
         client = FunctionClient(lambda fields: None)
         if settles:
@@ -117,17 +119,17 @@ def test_duplicate_is_proof_of_a_purchase_that_was_repeated(
                 asyncio.run(evidence.check(client, entry))
 
 
-def test_duplicate_of_a_purchase_that_was_made_is_no_failure(stage: Stage, received: Received) -> None:
+def test_duplicate_of_a_purchase_that_was_made_is_no_failure(task_runner: TaskRunner, received: Received) -> None:
     # No report of the sandbox comes in time.
-    stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 600})
-    stage.sandbox.control(*fault("buy_airtime", "cut_after", times=1))
-    run = AIRTIME.run(stage, on_unknown="resend", unknown_timeout=0)
-    done = run.once()
+    task_runner.sandbox.control("PUT", "settings", {"report_delay_seconds": 600})
+    task_runner.sandbox.control(*fault("buy_airtime", "cut_after", times=1))
+    run = AIRTIME.run(task_runner, on_unknown="resend", unknown_timeout=0)
+    done = run.run_try()
     assert (done.state, done.result["status"]) == ("success", "duplicate")
     (reference,) = run.journal()
-    save_reports(received.store, told(reference, "duplicate"))
+    save_reports(received.store, make_report(reference, "duplicate"))
     assert received.counts(reference) == (0, 0, 1)
-    save_reports(received.store, told(reference, "success"))
+    save_reports(received.store, make_report(reference, "success"))
     assert received.counts(reference) == (1, 0, 0)
 
 

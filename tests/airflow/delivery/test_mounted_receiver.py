@@ -1,4 +1,4 @@
-"""The receiver in Airflow's API server, with a real server and connections: what those who misbehave leave in logs."""
+"""The receiver in Airflow's API server, with a real server and connections: log lines of misbehaving clients."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_token_in_a_misspelt_url_is_in_no_log(server: str, miss: str) -> None:
     assert TOKEN.reference not in str(lines)
 
 
-def test_other_paths_stand_in_the_log_as_they_are(server: str) -> None:
+def test_other_paths_are_logged_unchanged(server: str) -> None:
     with structlog.testing.capture_logs() as lines:
         httpx.get(f"{server}/api/v2/dags/my.dag-1_0/details?order_by=a.b", trust_env=False, timeout=PATIENCE)
         until(lambda: len(finished(lines)) == 1)

@@ -1,4 +1,4 @@
-"""What we add to Airflow's API server: found by its entry point, light elsewhere, and closed without a login."""
+"""The plugin in Airflow's API server: found by its entry point, cheap to import, and closed without a login."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def token(server: TestClient) -> str:
 
 
 class TestDiscovery:
-    def test_the_entry_point_leads_to_the_plugin(self) -> None:
+    def test_entry_point_leads_to_the_plugin(self) -> None:
         (found,) = [point for point in entry_points(group="airflow.plugins") if point.name == "cpaas"]
         assert found.load().name == "cpaas"
 
@@ -84,7 +84,7 @@ class TestDiscovery:
         assert [plugin.name for plugin in plugins if plugin.name == "cpaas"] == ["cpaas"]
         assert [error for error in errors if "cpaas" in error] == []
 
-    def test_a_task_process_that_imports_it_pays_for_no_web_application(self) -> None:
+    def test_import_in_a_task_process_loads_no_web_application(self) -> None:
         code = (
             "import sys, airflow.sdk.plugins_manager; before = set(sys.modules)\n"
             "from cpaas_provider.plugin import CpaasPlugin; CpaasPlugin()\n"
@@ -99,7 +99,7 @@ class TestPages:
     def test_health_needs_a_login(self, server: TestClient) -> None:
         assert server.get("/cpaas/health").status_code == 401
 
-    def test_a_made_up_token_does_not_open_it(self, server: TestClient) -> None:
+    def test_forged_login_token_is_refused(self, server: TestClient) -> None:
         answer = server.get("/cpaas/health", headers={"Authorization": "Bearer made.up.token"})
         assert answer.status_code in (401, 403)
 
@@ -114,7 +114,7 @@ class TestPages:
         assert "swagger" not in answer.text.lower()
         assert '"openapi":' not in answer.text
 
-    def test_a_logged_in_user_reads_how_the_doors_are_used(self, server: TestClient, token: str) -> None:
+    def test_logged_in_user_reads_the_description_of_the_endpoints(self, server: TestClient, token: str) -> None:
         headers = {"Authorization": f"Bearer {token}"}
         document = server.get("/cpaas/openapi.json", headers=headers).json()
         assert "/webhook/{conn_id}" in document["paths"]
@@ -123,7 +123,7 @@ class TestPages:
         assert server.get("/api/v2/version").is_success
 
 
-class Ear:
+class MetricRecorder:
     """What Airflow publishes metrics to."""
 
     def __init__(self) -> None:
@@ -137,13 +137,13 @@ class Ear:
 
 
 @pytest.mark.usefixtures("connection")
-class TestDoors:
+class TestEndpoints:
     def test_report_is_stored_without_a_login(self, server: TestClient) -> None:
         answer = server.post(callback(), json=REPORT)
         assert (answer.status_code, answer.json()) == (200, {"status": "stored"})
         assert json.loads(stored()[-1].body) == REPORT
 
-    def test_so_is_one_to_the_account_s_webhook(self, server: TestClient) -> None:
+    def test_report_to_the_account_webhook_is_stored_without_a_login(self, server: TestClient) -> None:
         raw = json.dumps({**REPORT, "id": "m-2"}).encode()
         headers = {"content-type": "application/json", "x-signature": sign(raw, "of-webhooks")}
         assert server.post(f"/cpaas/webhook/{CONN_ID}", content=raw, headers=headers).status_code == 200
@@ -155,29 +155,29 @@ class TestDoors:
     def test_earlier_secrets_and_the_key_verify_too(self, server: TestClient, secret: str) -> None:
         assert server.post(callback(secret=secret), json=REPORT).status_code == 200
 
-    def test_the_handshake_names_the_store_of_the_configuration(self, server: TestClient) -> None:
+    def test_handshake_returns_the_identity_of_the_configured_database(self, server: TestClient) -> None:
         with open_database() as database:
             assert server.post(callback(CallbackToken("handshake", "handshake", 1))).json() == {
                 "database": database.identity
             }
 
-    def test_a_rotation_needs_no_restart(self, server: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_rotation_needs_no_restart(self, server: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
         name = "AIRFLOW_CONN_CPAAS_ROTATED"
         monkeypatch.setenv(name, json.dumps({**CONNECTION, "extra": {}}))
         assert server.post(callback(secret="sk_test_of_reports", conn_id="cpaas_rotated"), json=REPORT).is_success
         monkeypatch.setenv(name, json.dumps({**CONNECTION, "password": "sk_test_next", "extra": {}}))
         assert server.post(callback(secret="sk_test_next", conn_id="cpaas_rotated"), json=REPORT).is_success
 
-    def test_a_connection_of_another_type_has_no_door(
+    def test_connection_of_another_type_has_no_endpoint(
         self, server: TestClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps({**CONNECTION, "conn_type": "postgres"}))
         assert server.post(callback(conn_id="warehouse"), json=REPORT).status_code == 404
 
-    def test_nor_has_one_that_is_not_there(self, server: TestClient) -> None:
+    def test_missing_connection_has_no_endpoint(self, server: TestClient) -> None:
         assert server.post(callback(conn_id="nobody"), json=REPORT).status_code == 404
 
-    def test_one_that_cannot_be_read_loses_no_report(
+    def test_report_for_an_unreadable_connection_is_not_lost(
         self, server: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         broken = {**CONNECTION, "extra": {"requests_per_second": "hunter22"}}
@@ -185,7 +185,7 @@ class TestDoors:
         assert server.post(callback(conn_id="cpaas_broken"), json=REPORT).status_code == 503
         assert "hunter22" not in caplog.text
 
-    def test_airflow_s_log_of_requests_shows_no_ticket(self, server: TestClient) -> None:
+    def test_airflow_s_access_log_shows_no_callback_token(self, server: TestClient) -> None:
         with structlog.testing.capture_logs() as lines:
             server.post(callback(), json=REPORT)
             server.post(callback(secret="wrong"), json=REPORT)
@@ -195,13 +195,13 @@ class TestDoors:
         assert TOKEN.reference not in str(lines)
 
     @pytest.mark.usefixtures("airflow_db", "connection")
-    def test_what_happens_is_counted_among_airflow_s_metrics(self) -> None:
+    def test_reports_are_counted_in_airflow_s_metrics(self) -> None:
         from airflow._shared.observability.metrics import stats as module
         from airflow.observability import stats
 
         from cpaas_provider.plugin import CpaasPlugin
 
-        ear = Ear()
+        ear = MetricRecorder()
         with pytest.MonkeyPatch.context() as listening:
             # Without metrics the receiver measures nothing.
             listening.setenv("AIRFLOW__METRICS__STATSD_ON", "True")
@@ -223,7 +223,7 @@ class TestDoors:
             ("cpaas.delivery.repeated", 1),
         ]
 
-    def test_nothing_is_logged_of_a_report(self, server: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    def test_content_of_a_report_is_not_logged(self, server: TestClient, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.DEBUG):
             server.post(callback(), json={**REPORT, "note": "between us"})
         # The sender is in this process, too, and logs the URL that it calls.

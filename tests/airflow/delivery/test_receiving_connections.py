@@ -1,4 +1,4 @@
-"""The connections a receiver proves reports with: one spelling each, and a list of those there are."""
+"""The connections that verify reports: their spelling, and a list of all of them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_webhook_of_connection_in_environment_has_one_spelling(in_environment: s
     assert not webhook_is_open(spelled)
 
 
-def test_callbacks_are_proved_whatever_a_dag_calls_the_connection(in_environment: str) -> None:
+def test_callbacks_are_verified_in_any_spelling_of_the_connection(in_environment: str) -> None:
     """The spelling is part of what a callback URL's signature is over."""
     found = get_receiver_connection("Spelled_Shop")
     assert found is not None
@@ -73,13 +73,13 @@ def test_webhook_of_connection_in_database_has_the_spelling_it_has_there(in_data
     assert not webhook_is_open(spelled)
 
 
-def test_list_names_those_in_the_environment_and_those_in_the_database(in_environment: str, in_database: str) -> None:
+def test_list_has_connections_of_environment_and_database(in_environment: str, in_database: str) -> None:
     found = set(list_connections())
     assert {in_environment, in_database} <= found
     assert "spelled_warehouse" not in found
 
 
-def test_nothing_is_measured_where_no_metrics_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_metric_is_emitted_where_metrics_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert metric_emitter() is None
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "True")
     try:

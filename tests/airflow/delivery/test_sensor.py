@@ -1,4 +1,4 @@
-"""DeliverySensor as real task instances, in all three modes: how far deliveries came, and who is told how."""
+"""DeliverySensor as real task instances, in all three modes: its outcomes, results and errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
 )
 from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.triggers.delivery import DeliveryTrigger
-from tests.airflow.harness.stage import Stage, digits, on_stage
+from tests.airflow.harness.task_runner import TaskRunner, digits, open_task_runner
 from tests.reading import results_in
 from tests.sandbox import Sandbox
 from tests.unit.delivery.report_builders import report, save_reports
@@ -77,33 +77,33 @@ def single(*references: str, recipients: int | None = None, **more: Any) -> dict
     return {"id": "m1", "recipients": number, "references": list(references), "unknown_references": [], **more}
 
 
-def pack(name: str, recipients: int = 1) -> CallbackToken:
+def token_of(name: str, recipients: int = 1) -> CallbackToken:
     return CallbackToken(name, f"{name}-pack", recipients)
 
 
 def reported(store: Database) -> None:
-    """Have reports of everything the scenes wait for."""
+    """Have reports of everything the cases wait for."""
     save_reports(
         store,
-        report(DONE, "delivered", token=pack("open", 4)),
-        report(LOST, "failed", token=pack("open", 4), description="Unknown subscriber"),
-        report(UNDER_WAY, "sent", token=pack("open", 4)),
-        report(DONE, "delivered", token=pack("final", 2)),
-        report(LOST, "failed", token=pack("final", 2)),
-        report(LOST, "delivered", token=pack("final", 2)),
-        *(report(DONE, "delivered", token=pack(f"one-{number}")) for number in range(3)),
+        report(DONE, "delivered", token=token_of("open", 4)),
+        report(LOST, "failed", token=token_of("open", 4), description="Unknown subscriber"),
+        report(UNDER_WAY, "sent", token=token_of("open", 4)),
+        report(DONE, "delivered", token=token_of("final", 2)),
+        report(LOST, "failed", token=token_of("final", 2)),
+        report(LOST, "delivered", token=token_of("final", 2)),
+        *(report(DONE, "delivered", token=token_of(f"one-{number}")) for number in range(3)),
     )
 
     def note(connection: Any) -> None:
         for name in ("noted", "ended"):
             record_send_started(connection, TrackedSend(name, "send_sms", "shop", "dag", "run", "task", -1))
-            record_requests(connection, name, "shop", [SentRequest(pack(name).reference, 1)])
+            record_requests(connection, name, "shop", [SentRequest(token_of(name).reference, 1)])
         record_send_finished(connection, "ended", 1)
 
     store.write(note)
-    save_reports(store, *(report(DONE, "delivered", token=pack(name)) for name in ("noted", "ended")))
+    save_reports(store, *(report(DONE, "delivered", token=token_of(name)) for name in ("noted", "ended")))
     store.write(lambda connection: record_recipients(connection, "erased", "shop", {"erased-pack": [DONE, ERASED]}))
-    save_reports(store, report(DONE, "delivered", token=pack("erased", 2)))
+    save_reports(store, report(DONE, "delivered", token=token_of("erased", 2)))
     erase(store, ERASED)
 
 
@@ -122,16 +122,17 @@ def store(airflow_db: object, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(scope="module")
-def played(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterator[Stage]:
+def finished_run(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterator[TaskRunner]:
     reported(store)
-    with on_stage(sandbox_process) as stage:
+    with open_task_runner(sandbox_process) as task_runner:
 
         def wait(name: str, send_result: Any, **given: Any) -> DeliverySensor:
             return DeliverySensor(
-                task_id=stage.set(name), **{"poke_interval": 1, "send_result": send_result, "timeout": 60} | given
+                task_id=task_runner.prepare(name),
+                **{"poke_interval": 1, "send_result": send_result, "timeout": 60} | given,
             )
 
-        with stage.dag("delivery_sensor", params={"name": "final"}) as dag:
+        with task_runner.dag("delivery_sensor", params={"name": "final"}) as dag:
             for mode in MODES:
                 how = {"deferrable": True} if mode == "deferrable" else {"mode": mode, "deferrable": False}
                 wait(f"final_{mode}", campaign("final", 2), **how)
@@ -179,128 +180,132 @@ def played(store: Database, sandbox_process: Sandbox, outcomes: Path) -> Iterato
                     task_id = f"unknown_{name}_{waits}_{mode}"
                     wait(task_id, result, wait_for_unknown=waits, **how | options)
             wait("purchase", {"id": "p1", "status": "pending", "references": ["one-1"], "unknown_references": []})
-        yield stage.play(dag)
+        yield task_runner.run_dag(dag)
 
 
 class TestOutcomes:
     @pytest.mark.parametrize("mode", MODES)
-    def test_when_all_is_final_it_succeeds_with_counts(self, played: Stage, mode: str) -> None:
-        assert played.outcome(f"final_{mode}") == ("success", 1)
-        assert played.xcom(f"final_{mode}") == {
+    def test_sensor_succeeds_with_counts_once_all_statuses_are_final(self, finished_run: TaskRunner, mode: str) -> None:
+        assert finished_run.outcome(f"final_{mode}") == ("success", 1)
+        assert finished_run.xcom(f"final_{mode}") == {
             "expected": 2, "delivered": 2, "undelivered": 0, "in_flight": 0, "unreported": 0, "conflicts": 1,
             "results_path": None,
         }  # fmt: skip
-        assert set(played.xcom(f"final_{mode}")) == documented_keys(DeliverySensor)
+        assert set(finished_run.xcom(f"final_{mode}")) == documented_keys(DeliverySensor)
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_a_share_that_is_reached_is_enough(self, played: Stage, mode: str) -> None:
-        assert played.outcome(f"enough_{mode}") == ("success", 1)
-        assert played.xcom(f"enough_{mode}") == {**FIGURES, "results_path": None}
-
-    @pytest.mark.parametrize("mode", MODES)
-    @pytest.mark.parametrize("name", MESSAGES)
-    def test_every_other_end_fails_at_once_with_counts(self, played: Stage, name: str, mode: str) -> None:
-        assert played.outcome(f"{name}_{mode}") == ("failed", 1)
-        assert played.error(f"{name}_{mode}") == MESSAGES[name] + STANDING
+    def test_sensor_succeeds_once_the_required_share_is_delivered(self, finished_run: TaskRunner, mode: str) -> None:
+        assert finished_run.outcome(f"enough_{mode}") == ("success", 1)
+        assert finished_run.xcom(f"enough_{mode}") == {**FIGURES, "results_path": None}
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)
-    def test_soft_fail_skips_with_the_same_message(self, played: Stage, name: str, mode: str) -> None:
-        assert played.outcome(f"{name}_{mode}_soft") == ("skipped", 1)
-        assert MESSAGES[name] + STANDING in played.log(f"{name}_{mode}_soft")
+    def test_failed_wait_ends_at_once_with_counts(self, finished_run: TaskRunner, name: str, mode: str) -> None:
+        assert finished_run.outcome(f"{name}_{mode}") == ("failed", 1)
+        assert finished_run.error(f"{name}_{mode}") == MESSAGES[name] + STANDING
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)
-    def test_a_failure_leaves_its_counts_for_tasks_downstream(
-        self, played: Stage, outcomes: Path, name: str, mode: str
+    def test_soft_fail_skips_with_the_same_message(self, finished_run: TaskRunner, name: str, mode: str) -> None:
+        assert finished_run.outcome(f"{name}_{mode}_soft") == ("skipped", 1)
+        assert MESSAGES[name] + STANDING in finished_run.log(f"{name}_{mode}_soft")
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("name", MESSAGES)
+    def test_failed_sensor_pushes_its_counts(
+        self, finished_run: TaskRunner, outcomes: Path, name: str, mode: str
     ) -> None:
         path = str(outcomes / f"{name}_{mode}.jsonl")
-        left = [ast.literal_eval(value) for value in played.result.all_xcoms() if path in value]
+        left = [ast.literal_eval(value) for value in finished_run.result.all_xcoms() if path in value]
         assert left == [{**FIGURES, "results_path": path}]
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_nothing_to_wait_for_is_an_error(self, played: Stage, mode: str) -> None:
-        assert played.outcome(f"nothing_{mode}") == ("failed", 1)
+    def test_send_result_without_recipients_fails_or_skips(self, finished_run: TaskRunner, mode: str) -> None:
+        assert finished_run.outcome(f"nothing_{mode}") == ("failed", 1)
         assert (
-            played.error(f"nothing_{mode}")
+            finished_run.error(f"nothing_{mode}")
             == "send_result names no accepted recipient, so there is no delivery to wait for."
         )
-        assert played.outcome(f"nothing_{mode}_soft") == ("skipped", 1)
+        assert finished_run.outcome(f"nothing_{mode}_soft") == ("skipped", 1)
 
-    def test_on_the_triggerer_it_is_a_trigger_that_waits(self, played: Stage) -> None:
-        assert "[DAG TEST] running trigger in line" in played.log("timed_out_deferrable")
+    def test_deferrable_sensor_waits_in_a_trigger(self, finished_run: TaskRunner) -> None:
+        assert "[DAG TEST] running trigger in line" in finished_run.log("timed_out_deferrable")
 
-    def test_no_number_is_in_a_log_or_an_xcom(self, played: Stage) -> None:
-        for text in (*played.all_logs, *played.result.all_xcoms()):
+    def test_logs_and_xcoms_hold_no_number(self, finished_run: TaskRunner) -> None:
+        for text in (*finished_run.all_logs, *finished_run.result.all_xcoms()):
             assert not [number for number in PEOPLE if number in text]
 
 
-class TestWhatIsWaitedFor:
-    def test_a_mapped_set_is_waited_for_together(self, played: Stage) -> None:
-        assert played.xcom("mapped_set")["delivered"] == 3
+class TestAwaitedRecipients:
+    def test_mapped_set_is_waited_for_together(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("mapped_set")["delivered"] == 3
 
-    def test_mapped_instances_wait_for_their_own(self, played: Stage) -> None:
-        assert [played.outcome("mapped", index)[0] for index in (0, 1)] == ["success", "failed"]
+    def test_mapped_instances_wait_for_their_own(self, finished_run: TaskRunner) -> None:
+        assert [finished_run.outcome("mapped", index)[0] for index in (0, 1)] == ["success", "failed"]
 
-    def test_of_references_the_store_knows_the_recipients(self, played: Stage) -> None:
-        assert played.xcom("references")["expected"] == 1
-        assert played.xcom("several_references")["expected"] == 2
+    def test_recipients_of_references_come_from_the_database(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("references")["expected"] == 1
+        assert finished_run.xcom("several_references")["expected"] == 2
 
-    def test_a_purchase_is_waited_for_by_its_reference(self, played: Stage) -> None:
-        assert played.xcom("purchase")["delivered"] == 1
+    def test_purchase_is_waited_for_by_its_reference(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("purchase")["delivered"] == 1
 
-    def test_who_was_erased_in_flight_is_waited_for_no_longer(self, played: Stage) -> None:
-        assert played.outcome("erased") == ("success", 1)
+    def test_recipient_erased_in_flight_is_no_longer_waited_for(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("erased") == ("success", 1)
         figures = {"expected": 2, "delivered": 1, "undelivered": 1, "in_flight": 0, "unreported": 0}
-        assert figures.items() <= played.xcom("erased").items()
+        assert figures.items() <= finished_run.xcom("erased").items()
 
-    def test_unknown_references_are_an_error(self, played: Stage) -> None:
-        assert played.outcome("unheard_of") == ("failed", 1)
-        assert "The database has no record of 1 of 1 references" in played.error("unheard_of")
-        assert "[cpaas] database" in played.error("unheard_of")
+    def test_unknown_references_are_an_error(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("unheard_of") == ("failed", 1)
+        assert "The database has no record of 1 of 1 references" in finished_run.error("unheard_of")
+        assert "[cpaas] database" in finished_run.error("unheard_of")
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_of_a_send_without_reports_it_fails_at_once_and_does_not_blame_the_store(
-        self, played: Stage, mode: str
+    def test_send_without_reports_fails_at_once_without_naming_the_database(
+        self, finished_run: TaskRunner, mode: str
     ) -> None:
-        assert played.outcome(f"without_reports_{mode}") == ("failed", 1)
-        assert "its connection had no callback_url" in played.error(f"without_reports_{mode}")
-        assert "[cpaas] database" not in played.log(f"without_reports_{mode}")
+        assert finished_run.outcome(f"without_reports_{mode}") == ("failed", 1)
+        assert "its connection had no callback_url" in finished_run.error(f"without_reports_{mode}")
+        assert "[cpaas] database" not in finished_run.log(f"without_reports_{mode}")
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_unknown_recipients_to_wait_for_without_reports_fail_it_at_once(self, played: Stage, mode: str) -> None:
-        assert played.outcome(f"unknown_without_reports_{mode}") == ("failed", 1)
-        assert "its connection had no callback_url" in played.error(f"unknown_without_reports_{mode}")
+    def test_unknown_recipients_to_wait_for_without_reports_fail_at_once(
+        self, finished_run: TaskRunner, mode: str
+    ) -> None:
+        assert finished_run.outcome(f"unknown_without_reports_{mode}") == ("failed", 1)
+        assert "its connection had no callback_url" in finished_run.error(f"unknown_without_reports_{mode}")
 
     @pytest.mark.parametrize("mode", MODES)
     def test_unknown_recipients_to_wait_for_are_expected_and_end_the_wait_once_reported(
-        self, played: Stage, mode: str
+        self, finished_run: TaskRunner, mode: str
     ) -> None:
-        assert played.outcome(f"unknown_reported_True_{mode}") == ("success", 1)
-        figures = played.xcom(f"unknown_reported_True_{mode}")
+        assert finished_run.outcome(f"unknown_reported_True_{mode}") == ("success", 1)
+        figures = finished_run.xcom(f"unknown_reported_True_{mode}")
         assert (figures["expected"], figures["delivered"]) == (2, 2)
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_unknown_recipient_without_a_report_is_waited_for_until_the_timeout(self, played: Stage, mode: str) -> None:
-        assert played.outcome(f"unknown_silent_True_{mode}") == ("failed", 1)
-        assert played.error(f"unknown_silent_True_{mode}") == (
+    def test_unknown_recipient_without_a_report_is_waited_for_until_the_timeout(
+        self, finished_run: TaskRunner, mode: str
+    ) -> None:
+        assert finished_run.outcome(f"unknown_silent_True_{mode}") == ("failed", 1)
+        assert finished_run.error(f"unknown_silent_True_{mode}") == (
             MESSAGES["timed_out"] + "Of 3 recipients 2 are delivered, 0 undelivered, 0 in flight and 1 unreported."
         )
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_without_wait_for_unknown_a_recipient_without_a_report_is_not_waited_for(
-        self, played: Stage, mode: str
+    def test_unreported_unknown_recipient_is_not_waited_for_without_wait_for_unknown(
+        self, finished_run: TaskRunner, mode: str
     ) -> None:
-        assert played.outcome(f"unknown_silent_False_{mode}") == ("success", 1)
-        assert played.xcom(f"unknown_silent_False_{mode}")["expected"] == 2
+        assert finished_run.outcome(f"unknown_silent_False_{mode}") == ("success", 1)
+        assert finished_run.xcom(f"unknown_silent_False_{mode}")["expected"] == 2
 
-    def test_result_rendered_as_text_is_an_error_with_the_remedy(self, played: Stage) -> None:
-        assert played.outcome("text_of_a_result") == ("failed", 1)
-        assert "render_template_as_native_obj" in played.error("text_of_a_result")
+    def test_result_rendered_as_text_is_an_error_with_the_remedy(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("text_of_a_result") == ("failed", 1)
+        assert "render_template_as_native_obj" in finished_run.error("text_of_a_result")
 
-    def test_campaign_unknown_to_the_database_is_warned_of_once(self, played: Stage) -> None:
-        assert played.log("strange").count("do not share one database") == 1
-        assert "do not share one database" not in played.log("timed_out_poke")
+    def test_campaign_unknown_to_the_database_is_warned_of_once(self, finished_run: TaskRunner) -> None:
+        assert finished_run.log("strange").count("do not share one database") == 1
+        assert "do not share one database" not in finished_run.log("timed_out_poke")
 
     @pytest.mark.parametrize(
         ("task", "awaited"),
@@ -309,13 +314,17 @@ class TestWhatIsWaitedFor:
             ("timed_out_deferrable", "a final status of every recipient"),
         ],
     )
-    def test_its_log_begins_with_what_is_waited_for_and_how_long(self, played: Stage, task: str, awaited: str) -> None:
+    def test_log_begins_with_what_is_waited_for_and_how_long(
+        self, finished_run: TaskRunner, task: str, awaited: str
+    ) -> None:
         where = "the triggerer" if task.endswith("deferrable") else "a worker"
-        assert f"DeliverySensor waits for {awaited}, on {where}: the database of delivery rep" in played.log(task)
+        assert f"DeliverySensor waits for {awaited}, on {where}: the database of delivery rep" in finished_run.log(task)
 
 
-class TestOutcomeFile:
-    def test_json_lines_say_what_became_of_each_and_why(self, played: Stage, outcomes: Path) -> None:
+class TestResultsFile:
+    def test_json_lines_have_the_status_and_reason_of_each_recipient(
+        self, finished_run: TaskRunner, outcomes: Path
+    ) -> None:
         lines = results_in(outcomes / "missed_poke.jsonl")
         assert {line["recipient"]: (line["outcome"], line["status"], line["reason"]) for line in lines} == {
             DONE: ("delivered", "delivered", None),
@@ -323,40 +332,40 @@ class TestOutcomeFile:
             UNDER_WAY: ("in_flight", "sent", None),
         }
 
-    def test_conflicts_are_flagged(self, played: Stage, outcomes: Path) -> None:
+    def test_conflicts_are_flagged(self, finished_run: TaskRunner, outcomes: Path) -> None:
         lines = results_in(outcomes / "new" / "final.jsonl")
         assert {line["recipient"]: line["conflict"] for line in lines} == {DONE: False, LOST: True}
-        assert played.xcom("jsonl")["conflicts"] == 1
+        assert finished_run.xcom("jsonl")["conflicts"] == 1
 
-    def test_parquet_has_the_same(self, played: Stage, outcomes: Path) -> None:
+    def test_parquet_has_the_same_rows_as_json_lines(self, finished_run: TaskRunner, outcomes: Path) -> None:
         (row,) = parquet.read_table(outcomes / "final.parquet").to_pylist()
         assert (row["campaign"], row["recipient"], row["outcome"]) == ("noted", f"+{DONE}", "delivered")
         assert row["conflict"] is False
-        assert played.xcom("rendered")["results_path"] == str(outcomes / "final.parquet")
+        assert finished_run.xcom("rendered")["results_path"] == str(outcomes / "final.parquet")
 
-    def test_a_format_there_is_not_is_refused_before_the_wait(self, played: Stage) -> None:
-        assert played.outcome("bad_path") == ("failed", 1)
-        assert "must end in" in played.error("bad_path")
+    def test_unknown_format_is_refused_before_the_wait(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("bad_path") == ("failed", 1)
+        assert "must end in" in finished_run.error("bad_path")
 
-    def test_one_that_cannot_be_written_fails_the_task(self, played: Stage) -> None:
-        assert played.outcome("no_place") == ("failed", 1)
-        assert "could not be written" in played.error("no_place")
+    def test_results_file_that_cannot_be_written_fails_the_task(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("no_place") == ("failed", 1)
+        assert "could not be written" in finished_run.error("no_place")
 
-    def test_nothing_half_written_is_left(self, played: Stage, outcomes: Path) -> None:
+    def test_no_partial_results_file_remains(self, finished_run: TaskRunner, outcomes: Path) -> None:
         assert list(outcomes.rglob("*.part")) == []
 
 
 class TestArguments:
     @pytest.mark.parametrize("given", [0, 1.01, -1, True, "0.5", float("nan")])
-    def test_a_share_is_above_0_and_up_to_1(self, given: Any) -> None:
+    def test_share_outside_0_to_1_is_refused(self, given: Any) -> None:
         with pytest.raises(ValueError, match="min_delivered must be a number above 0 and up to 1"):
             DeliverySensor(task_id="bad", send_result="x", min_delivered=given)
 
-    def test_rounds_are_short_where_one_query_serves_all(self) -> None:
+    def test_poll_interval_is_short_where_one_query_serves_all(self) -> None:
         assert DeliverySensor(task_id="there", send_result="x", deferrable=True).poke_interval == 1
         assert DeliverySensor(task_id="here", send_result="x", deferrable=False).poke_interval == 10
 
-    def test_airflow_s_default_decides_where_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_airflow_s_default_decides_whether_it_defers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
         assert DeliverySensor(task_id="there", send_result="x").deferrable is True
         assert DeliverySensor(task_id="here", send_result="x", deferrable=False).deferrable is False
@@ -375,7 +384,7 @@ class Instance:
 class TestDeferral:
     @pytest.fixture
     def sensor(self, store: Database) -> Iterator[DeliverySensor]:
-        save_reports(store, report(DONE, "sent", token=pack("deferred", 2)))
+        save_reports(store, report(DONE, "sent", token=token_of("deferred", 2)))
         with DAG("deferring", schedule=None):
             yield DeliverySensor(task_id="wait", send_result=campaign("deferred", 2), deferrable=True, timeout=600)
 
@@ -383,9 +392,7 @@ class TestDeferral:
     def context(self) -> Any:
         return {"ti": Instance()}
 
-    def test_what_the_trigger_gets_is_plain_json_with_an_absolute_deadline(
-        self, sensor: DeliverySensor, context: Any
-    ) -> None:
+    def test_trigger_gets_plain_json_with_an_absolute_deadline(self, sensor: DeliverySensor, context: Any) -> None:
         begun = timezone.utcnow()
         with pytest.raises(TaskDeferred) as deferred:
             sensor.execute(context)
@@ -396,9 +403,7 @@ class TestDeferral:
         assert 600 <= (dt.datetime.fromisoformat(kwargs["deadline"]) - begun).total_seconds() < 660
         assert deferred.value.timeout > dt.timedelta(seconds=600)
 
-    def test_of_thousands_of_mapped_tasks_it_gets_the_references_alone(
-        self, sensor: DeliverySensor, context: Any
-    ) -> None:
+    def test_trigger_of_thousands_of_sends_gets_only_references(self, sensor: DeliverySensor, context: Any) -> None:
         names = [f"cpaas-{number:024d}" for number in range(5000)]
         sensor.send_result = [single(name) for name in names]
         with pytest.raises(TaskDeferred) as deferred:
@@ -416,13 +421,13 @@ class TestDeferral:
         with pytest.raises(AirflowException, match="returned no delivery figures"):
             sensor.resume_execution("execute_complete", {"event": event}, context)
 
-    def test_an_error_of_the_trigger_fails_the_task_for_good(self, sensor: DeliverySensor, context: Any) -> None:
+    def test_error_of_the_trigger_fails_the_task_for_good(self, sensor: DeliverySensor, context: Any) -> None:
         event = {"outcome": "error", "message": "what happened"}
         with pytest.raises(AirflowFailException, match="what happened"):
             sensor.resume_execution("execute_complete", {"event": event}, context)
 
     @pytest.mark.parametrize(("soft", "kind"), [(False, AirflowSensorTimeout), (True, AirflowSkipException)])
-    def test_no_triggerer_at_all_is_a_wait_that_timed_out(
+    def test_wait_without_a_triggerer_times_out(
         self, sensor: DeliverySensor, context: Any, soft: bool, kind: type[Exception]
     ) -> None:
         sensor.soft_fail = soft
@@ -430,15 +435,15 @@ class TestDeferral:
             sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, context)
         assert context["ti"].pushed["report"]["in_flight"] == 1
 
-    def test_what_came_to_its_end_meanwhile_is_no_timeout(
+    def test_delivery_completed_before_a_trigger_timeout_succeeds(
         self, sensor: DeliverySensor, context: Any, store: Database
     ) -> None:
         sensor.send_result = campaign("late", 1)
-        save_reports(store, report(DONE, "delivered", token=pack("late")))
+        save_reports(store, report(DONE, "delivered", token=token_of("late")))
         assert sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, context)["delivered"] == 1
 
 
-class TestTrouble:
+class TestFailures:
     @pytest.fixture
     def sensor(self, airflow_db: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DeliverySensor:
         """One whose store cannot be read."""
@@ -446,7 +451,7 @@ class TestTrouble:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/file/store.db")
         return DeliverySensor(task_id="wait", send_result=single("one"), timeout=600, deferrable=True)
 
-    def test_a_store_that_cannot_be_read_does_not_end_the_wait(
+    def test_unreadable_database_does_not_end_the_wait(
         self, sensor: DeliverySensor, caplog: pytest.LogCaptureFixture
     ) -> None:
         assert sensor.poke({}) is False
@@ -471,8 +476,8 @@ class TestTrouble:
             sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, {})
 
 
-class TestWhatSendersReturn:
-    """``parse_send_result`` beyond what the scenes show."""
+class TestParseSendResult:
+    """``parse_send_result`` beyond what the cases show."""
 
     def read(self, given: Any) -> tuple[tuple[str, ...], int]:
         from cpaas_provider.sensors._send_result import parse_send_result
@@ -483,10 +488,10 @@ class TestWhatSendersReturn:
     def test_requests_of_unknown_outcome_are_waited_for_but_not_expected(self) -> None:
         assert self.read(single("a", recipients=3, unknown=2, unknown_references=["b"])) == (("a", "b"), 3)
 
-    def test_parts_that_sent_nothing_and_parts_that_were_skipped_are_passed_over(self) -> None:
+    def test_partitions_that_were_skipped_or_sent_nothing_are_ignored(self) -> None:
         assert self.read([campaign("a", 5), campaign("b", 0), single(), None]) == (("a", "b"), 5)
 
-    def test_parts_that_sent_nothing_need_no_reports(self) -> None:
+    def test_partitions_that_sent_nothing_need_no_reports(self) -> None:
         given = [campaign("a", 5, delivery_reports="webhook"), campaign("b", 0, delivery_reports=None)]
         assert self.read(given) == (("a", "b"), 5)
 
@@ -504,7 +509,7 @@ class TestWhatSendersReturn:
         with pytest.raises(ValueError, match="had no callback_url"):
             parse_send_result(given, wait_for_unknown=True)
 
-    def test_the_same_result_twice_counts_once(self) -> None:
+    def test_same_result_twice_counts_once(self) -> None:
         assert self.read([campaign("a", 5), campaign("a", 5)]) == (("a",), 5)
 
     @pytest.mark.parametrize(
@@ -530,15 +535,15 @@ class TestWhatSendersReturn:
             ({**single("a"), "recipients": "3"}, "recipients is no whole number"),
         ],
     )
-    def test_what_names_nothing_to_wait_for_is_refused_in_words(self, given: Any, words: str) -> None:
+    def test_send_result_that_names_no_send_is_refused(self, given: Any, words: str) -> None:
         with pytest.raises(ValueError, match=words):
             self.read(given)
 
 
 class TestQueries:
-    def test_a_look_asks_once_for_hundreds_of_requests(self, store: Database) -> None:
+    def test_poll_makes_one_query_for_hundreds_of_requests(self, store: Database) -> None:
         names = [f"many-{number}" for number in range(400)]
-        save_reports(store, *(report(UNDER_WAY, "sent", token=pack(name)) for name in names))
+        save_reports(store, *(report(UNDER_WAY, "sent", token=token_of(name)) for name in names))
         sensor = DeliverySensor(task_id="wait", send_result=[single(name) for name in names])
         with queries_with("cpaas_") as queries:
             assert sensor.poke({"ti": Instance()}) is False
@@ -566,7 +571,7 @@ class TestTriggerer:
         runner.triggers[number] = {"task": task, "is_watcher": False, "name": f"trigger {number}", "events": 0}
         return task
 
-    async def test_each_trigger_ends_with_one_event_and_warns_in_its_own_log(self, store: Database) -> None:
+    async def test_trigger_ends_with_one_event_and_warns_in_its_own_log(self, store: Database) -> None:
         runner, told = TriggerRunner(), list[Any]()
 
         class Bound(logging.Handler):
@@ -582,7 +587,9 @@ class TestTriggerer:
                     await asyncio.sleep(0.05)
                 runner.to_cancel.extend(range(10))
                 await runner.cancel_triggers()
-                save_reports(store, *(report(DONE, "delivered", token=pack(f"one-{number}")) for number in range(30)))
+                save_reports(
+                    store, *(report(DONE, "delivered", token=token_of(f"one-{number}")) for number in range(30))
+                )
                 ended = await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             logging.getLogger("cpaas_provider.triggers").removeHandler(bound)

@@ -1,4 +1,4 @@
-"""Campaigns with requests of unknown outcome: the database knows which they are, and what a person decides of them."""
+"""Campaigns with unknown requests: the database has them and their manual resolution."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cpaas_provider.delivery.tracking.events import CAMPAIGN_FINISHED, detect_ev
 from tests.airflow.delivery import test_callbacks
 from tests.airflow.delivery.test_callbacks import Received
 from tests.airflow.harness import campaigns
-from tests.airflow.harness.campaigns import digits, rows, small_packs
-from tests.airflow.harness.command_line import CommandLine, Said
-from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.campaigns import digits, limit_batches, rows
+from tests.airflow.harness.command_line import CommandLine, CommandResult
+from tests.airflow.harness.task_runner import TaskRunner, fault
 from tests.airflow.harness.tries import Run, Try
 from tests.unit.delivery.report_builders import report, save_reports
 
@@ -26,22 +26,24 @@ CONN_ID = "cpaas_default"
 
 
 @pytest.fixture
-def journal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+def journal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
     """Run ``airflow cpaas journal ...``."""
     return CommandLine(monkeypatch, capsys, "cpaas", "journal")
 
 
 @pytest.fixture
-def lost(stage: Stage, received: Received) -> Callable[..., tuple[Run, Try]]:
+def lost(task_runner: TaskRunner, received: Received) -> Callable[..., tuple[Run, Try]]:
     """Runs a campaign of one request a recipient, of which the responses of the first requests are lost."""
 
     def run(recipients: int, lost: int, first: int, **options: Any) -> tuple[Run, Try]:
-        small_packs(stage, 1, callback_url=received.url, callback_secret="of-callbacks", timeout=test_callbacks.TIMEOUT)
-        stage.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
-        stage.sandbox.control(*fault("send_sms", "cut_before", times=lost))
+        limit_batches(
+            task_runner, 1, callback_url=received.url, callback_secret="of-callbacks", timeout=test_callbacks.TIMEOUT
+        )
+        task_runner.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
+        task_runner.sandbox.control(*fault("send_sms", "cut_before", times=lost))
         given = {"on_unknown": "skip", "unknown_timeout": dt.timedelta(0), **options}
-        campaign = campaigns.sms(stage, rows(recipients, first), **given)
-        return campaign, campaign.once()
+        campaign = campaigns.sms(task_runner, rows(recipients, first), **given)
+        return campaign, campaign.run_try()
 
     return run
 
@@ -72,8 +74,8 @@ def test_end_records_which_requests_are_unknown(lost: Callable[..., Any], receiv
 
 
 @pytest.mark.parametrize("is_sent", [True, False])
-def test_person_who_resolves_ends_the_wait_of_the_campaign(
-    lost: Callable[..., Any], received: Received, journal: Callable[..., Said], *, is_sent: bool
+def test_manual_resolution_ends_the_wait_of_the_campaign(
+    lost: Callable[..., Any], received: Received, journal: Callable[..., CommandResult], *, is_sent: bool
 ) -> None:
     run, done = lost(3, 1, 1200 if is_sent else 1300)
     reference = done.result["reference"]
@@ -94,7 +96,7 @@ def test_person_who_resolves_ends_the_wait_of_the_campaign(
 
 
 def test_resolution_without_the_database_says_what_still_waits(
-    lost: Callable[..., Any], journal: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+    lost: Callable[..., Any], journal: Callable[..., CommandResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, _ = lost(2, 1, 1400)
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "postgresql+psycopg2://nobody@127.0.0.1:1/nowhere")
@@ -106,16 +108,18 @@ def test_resolution_without_the_database_says_what_still_waits(
 
 
 def test_resend_in_other_requests_supersedes_only_the_unknown_requests_that_it_repeats(
-    lost: Callable[..., Any], stage: Stage, received: Received
+    lost: Callable[..., Any], task_runner: TaskRunner, received: Received
 ) -> None:
     run, first = lost(4, 3, 1500, on_unknown="fail")
     assert first.state == "failed"
     assert states(received) == [("accepted", 0), *[("unknown", 1)] * 3]
-    campaigns.accept_all(stage)
-    small_packs(stage, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=test_callbacks.TIMEOUT)
+    campaigns.clear_faults(task_runner)
+    limit_batches(
+        task_runner, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=test_callbacks.TIMEOUT
+    )
     operator: Any = run.dag.get_task("campaign")
     # The third recipient is no longer in the source. The first two are sent to again by one request.
     operator.source = [*rows(2, 1500), *rows(1, 1503)]
     operator.on_unknown = "resend"
-    assert run.clear().once().state == "failed"
+    assert run.clear().run_try().state == "failed"
     assert states(received) == [("accepted", 0), ("accepted", 0), ("superseded", 0), ("superseded", 0), ("unknown", 1)]

@@ -1,4 +1,4 @@
-"""Campaigns against the sandbox: people to send to, runs of one task, and what arrived at whom."""
+"""Campaigns against the sandbox: recipients, runs of one task, and the messages the service accepted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cpaas_provider.api.client import AsyncCpaasClient
 from cpaas_provider.api.core import RunnableCall
 from cpaas_provider.operators.email import EmailCampaignOperator
 from cpaas_provider.operators.sms import SmsCampaignOperator
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.task_runner import TaskRunner
 from tests.airflow.harness.tries import Run, new_dag
 from tests.reading import results_in, with_service_numbers
 
@@ -36,58 +36,63 @@ def rows(count: int, first: int = 0, **cells: Any) -> list[dict[str, Any]]:
 
 
 def sms(
-    stage: Stage, source: Any, /, dag: dict[str, Any] | None = None, run: dict[str, Any] | None = None, **given: Any
+    task_runner: TaskRunner,
+    source: Any,
+    /,
+    dag: dict[str, Any] | None = None,
+    run: dict[str, Any] | None = None,
+    **given: Any,
 ) -> Run:
     """Return a run of one SMS campaign."""
     with new_dag(**(dag or {})) as made:
         SmsCampaignOperator(task_id="campaign", source=source, **{"content": TEXT, **given})
-    return Run(stage, made, **(run or {}))
+    return Run(task_runner, made, **(run or {}))
 
 
-def email(stage: Stage, source: Any, /, **given: Any) -> Run:
+def email(task_runner: TaskRunner, source: Any, /, **given: Any) -> Run:
     """Return a run of one email campaign."""
     with new_dag() as made:
         EmailCampaignOperator(task_id="campaign", source=source, **{"content": TEXT, **given})
-    return Run(stage, made)
+    return Run(task_runner, made)
 
 
-def small_packs(stage: Stage, recipients: int = 1, **extras: Any) -> None:
+def limit_batches(task_runner: TaskRunner, recipients: int = 1, **extras: Any) -> None:
     """Have requests of the default connection name few people, one request after the other."""
-    stage.connect("cpaas_default", **{"recipients_per_request": recipients, "max_concurrency": 1, **extras})
+    task_runner.connect("cpaas_default", **{"recipients_per_request": recipients, "max_concurrency": 1, **extras})
 
 
-def reached(stage: Stage, box: str = "sms") -> Counter[str]:
+def count_messages(task_runner: TaskRunner, box: str = "sms") -> Counter[str]:
     """Return how many messages each recipient got."""
-    return Counter(item["recipient"] for item in stage.sandbox.inbox(box, limit=1000)["items"])
+    return Counter(item["recipient"] for item in task_runner.sandbox.inbox(box, limit=1000)["items"])
 
 
-def texts(stage: Stage, box: str = "sms") -> dict[str, str]:
+def last_texts(task_runner: TaskRunner, box: str = "sms") -> dict[str, str]:
     """Return what each recipient read last."""
-    return {item["recipient"]: item["text"] for item in reversed(stage.sandbox.inbox(box, limit=1000)["items"])}
+    return {item["recipient"]: item["text"] for item in reversed(task_runner.sandbox.inbox(box, limit=1000)["items"])}
 
 
-def requests(stage: Stage, operation: str = "send_sms") -> int:
+def requests(task_runner: TaskRunner, operation: str = "send_sms") -> int:
     """Return how often the service was asked for it, whatever it answered."""
-    return int(stage.sandbox.counters()["requests"].get(operation, 0))
+    return int(task_runner.sandbox.counters()["requests"].get(operation, 0))
 
 
-def all_requests(stage: Stage) -> int:
+def all_requests(task_runner: TaskRunner) -> int:
     """Return how often the service was asked for anything."""
-    return int(sum(stage.sandbox.counters()["requests"].values()))
+    return int(sum(task_runner.sandbox.counters()["requests"].values()))
 
 
-def refuse(stage: Stage, recipients: Iterable[str], *, named: bool = True) -> None:
+def reject_recipients(task_runner: TaskRunner, recipients: Iterable[str], *, named: bool = True) -> None:
     """Have the service refuse packs with these people in them."""
-    stage.sandbox.control("POST", "seed", {"refused_recipients": list(recipients)})
-    stage.sandbox.control("PUT", "settings", {"name_refused_recipients": named})
+    task_runner.sandbox.control("POST", "seed", {"refused_recipients": list(recipients)})
+    task_runner.sandbox.control("PUT", "settings", {"name_refused_recipients": named})
 
 
-def accept_all(stage: Stage) -> None:
+def clear_faults(task_runner: TaskRunner) -> None:
     """Take faults and refusals away; what arrived stays."""
-    stage.sandbox.control("DELETE", "faults")
+    task_runner.sandbox.control("DELETE", "faults")
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
+def read_results(path: Path) -> list[dict[str, Any]]:
     """Return an outcome file, with numbers as the service has them."""
     if path.suffix == ".parquet":
         return list(map(with_service_numbers, parquet.read_table(path).to_pylist()))
@@ -96,7 +101,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def outcomes(path: Path) -> dict[str, str]:
     """Return what became of each recipient, as the outcome file has it."""
-    return {line["recipient"]: line["outcome"] for line in lines(path)}
+    return {line["recipient"]: line["outcome"] for line in read_results(path)}
 
 
 def counts(report: dict[str, Any]) -> dict[str, int]:
@@ -114,9 +119,9 @@ def counts(report: dict[str, Any]) -> dict[str, int]:
     return {name: report[name] for name in (*names, "dnd", "lookup_failed") if report[name]}
 
 
-def stored_words(run: Run) -> str:
+def stored_state_text(run: Run) -> str:
     """Return all the task's state as it is stored."""
-    rows_: list[TaskStateStoreModel] = run.stored()
+    rows_: list[TaskStateStoreModel] = run.state_rows()
     return "\n".join(str(row.value) for row in rows_)
 
 

@@ -1,4 +1,4 @@
-"""Airflow's command line within the process of the test, with a person at the terminal where one is needed."""
+"""Airflow's command line within the process of the test, with an answer on standard input where one is needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandResult:
     """What a command printed, and its exit status."""
 
     status: int
@@ -36,7 +36,7 @@ class CommandLine:
         self._capture = capture
         self._before = before
 
-    def __call__(self, *arguments: str, answer: str = "") -> Said:
+    def __call__(self, *arguments: str, answer: str = "") -> CommandResult:
         """Run a command.
 
         :param answer: what the person types
@@ -54,4 +54,4 @@ class CommandLine:
         except SystemExit as ended:
             status, last = (ended.code, "") if isinstance(ended.code, int) else (1, str(ended.code))
         said = self._capture.readouterr()
-        return Said(status, said.out, said.err + last)
+        return CommandResult(status, said.out, said.err + last)

@@ -1,4 +1,4 @@
-"""Running an example DAG in this process, and looking at what became of it."""
+"""Runs an example DAG in this process and reads its results."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def bounded(seconds: float) -> Iterator[None]:
             arm(other_due, interval)
 
 
-def run_to_its_end(dag_id: str, conf: dict[str, Any]) -> Any:
+def run_example_dag(dag_id: str, conf: dict[str, Any]) -> Any:
     """Run an example DAG in this process and return the run."""
     from airflow.dag_processing.dagbag import BundleDagBag
 

@@ -1,4 +1,4 @@
-"""The short way to Airflow's execution API within this process, for ``run_task_in_process`` and ``dag.test()``.
+"""A shortcut to Airflow's execution API within this process, for ``run_task_in_process`` and ``dag.test()``.
 
 A try asks it ten times and more, and more than half of what a request takes goes into threads and signatures. The app,
 its routes and its database are Airflow's own.
@@ -63,17 +63,17 @@ class _Transport(httpx.BaseTransport):
         return httpx.Response(response.status_code, headers=response.headers, content=body)
 
 
-def shorten_the_way() -> None:
+def shortcut_execution_api() -> None:
     """Have this process's tasks reach the execution API by the short way."""
     _build_one_version()
     api = in_process_api_server()
     api.app.user_middleware[:] = [layer for layer in api.app.user_middleware if layer.cls not in _OF_NETWORKS]
     api.transport = transport = _Transport(api.app)
     # What may block goes to worker threads, for the sake of other requests. Here there is one at a time.
-    anyio.to_thread.run_sync = _at_once_in(transport.thread, anyio.to_thread.run_sync)
+    anyio.to_thread.run_sync = _run_sync_in(transport.thread, anyio.to_thread.run_sync)
     # Where any dependency is overridden, and Airflow overrides that of authorization, FastAPI looks at the signatures
     # of all of them again for each request. They stay what they are.
-    utils.get_dependant = _remembering(utils.get_dependant)
+    utils.get_dependant = _cached(utils.get_dependant)
 
 
 def _build_one_version() -> None:
@@ -89,7 +89,7 @@ def _build_one_version() -> None:
         found[:] = [route for route in found if _OLDER_ONLY not in getattr(route, "tags", ())]
 
 
-def _at_once_in(thread: threading.Thread, run_sync: Any) -> Any:
+def _run_sync_in(thread: threading.Thread, run_sync: Any) -> Any:
     @functools.wraps(run_sync)
     async def run(function: Any, *arguments: Any, **options: Any) -> Any:
         if threading.current_thread() is thread:
@@ -99,7 +99,7 @@ def _at_once_in(thread: threading.Thread, run_sync: Any) -> Any:
     return run
 
 
-def _remembering(get_dependant: Any) -> Any:
+def _cached(get_dependant: Any) -> Any:
     @functools.lru_cache(_MOST_DEPENDENCIES)
     def remembered(**parts: Any) -> Any:
         return get_dependant(**{name: list(part) if type(part) is tuple else part for name, part in parts.items()})

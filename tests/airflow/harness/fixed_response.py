@@ -9,14 +9,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @contextlib.contextmanager
-def responding(status: int, body: bytes = b"", **headers: str) -> Iterator[str]:
+def fixed_response_server(status: int, body: bytes = b"", **headers: str) -> Iterator[str]:
     """Respond to every request with a status, a body and headers (``_`` for ``-``); yield the base URL."""
-    with responding_in_turn((status, body), **headers) as url:
+    with response_sequence_server((status, body), **headers) as url:
         yield url
 
 
 @contextlib.contextmanager
-def responding_in_turn(*responses: tuple[int, bytes], **headers: str) -> Iterator[str]:
+def response_sequence_server(*responses: tuple[int, bytes], **headers: str) -> Iterator[str]:
     """Respond with one status and body after the other, the last one for ever; yield the base URL."""
     remaining = list(responses)
 

@@ -13,11 +13,11 @@ from cpaas_provider.operators.contacts import CreateContactRowOperator, UpsertCo
 from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
-from tests.airflow.harness.stage import Stage, address, digits, fault, phone
+from tests.airflow.harness.task_runner import TaskRunner, address, digits, fault, phone
 from tests.airflow.harness.tries import Run, new_dag
 
 RECIPIENT = "adaeze"
-"""The recipient of a scene that needs one only."""
+"""The recipient of a case that needs only one."""
 
 # Faults that leave the outcome unknown; with `cut_before` the request was not carried out.
 LOST = ("cut_after", "cut_before", "error_500_after", "stall_body", "broken_json", "missing_field")
@@ -42,34 +42,39 @@ class Kind:
     has_reference: bool = True
 
     def run(
-        self, stage: Stage, /, dag: dict[str, Any] | None = None, run: dict[str, Any] | None = None, **given: Any
+        self,
+        task_runner: TaskRunner,
+        /,
+        dag: dict[str, Any] | None = None,
+        run: dict[str, Any] | None = None,
+        **given: Any,
     ) -> Run:
         """Return a run of one task that does it."""
         with new_dag(**(dag or {})) as made:
             self.operator(task_id="send", **{**self.arguments(), **given})
-        return Run(stage, made, **(run or {}))
+        return Run(task_runner, made, **(run or {}))
 
-    def mapped(self, stage: Stage, given: list[dict[str, Any]], **common: Any) -> Run:
+    def mapped(self, task_runner: TaskRunner, given: list[dict[str, Any]], **common: Any) -> Run:
         """Return a run of one task that is mapped over arguments."""
         usual = {name: value for name, value in self.arguments().items() if name not in given[0]}
         with new_dag() as made:
             self.operator.partial(task_id="send", **{**usual, **common}).expand_kwargs(given)
-        return Run(stage, made)
+        return Run(task_runner, made)
 
-    def arrived(self, stage: Stage) -> list[dict[str, Any]]:
+    def inbox_items(self, task_runner: TaskRunner) -> list[dict[str, Any]]:
         """Return what the service has of it, oldest first; of airtime what was really bought."""
-        found = stage.arrived(self.box, self.recipient)
+        found = task_runner.inbox_items(self.box, self.recipient)
         return [one for one in found if one.get("status") != "duplicate"]
 
-    def requests(self, stage: Stage) -> int:
+    def requests(self, task_runner: TaskRunner) -> int:
         """Return the number of requests the service received, whatever its responses."""
-        return int(stage.sandbox.counters()["requests"].get(self.operation, 0))
+        return int(task_runner.sandbox.counters()["requests"].get(self.operation, 0))
 
-    def lose(self, stage: Stage, how: str, **params: Any) -> None:
+    def lose(self, task_runner: TaskRunner, how: str, **params: Any) -> None:
         """Have the response lost, and the probe of a passcode fail."""
         figures = {"missing_field": {"field": self.field}, "stall_body": {"seconds": 5}}.get(how, {})
-        stage.sandbox.control(*fault(self.operation, how, **figures, **params))
-        stage.sandbox.control(*fault("find_otps", "unauthorized"))
+        task_runner.sandbox.control(*fault(self.operation, how, **figures, **params))
+        task_runner.sandbox.control(*fault("find_otps", "unauthorized"))
 
 
 SMS = Kind(
@@ -103,7 +108,7 @@ SOME = {kind.name: kind for kind in (SMS, OTP, ROW)}
 SENDS = {kind.name: kind for kind in (SMS, EMAIL, AIRTIME, OTP)}
 
 
-class FailsAfterwards:
+class FailsAfterSend:
     """Something after the send that fails the task in its first tries: ``post_execute`` of an operator.
 
     :param tries: the numbers of the tries that fail

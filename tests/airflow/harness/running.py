@@ -1,4 +1,4 @@
-"""Runs a DAG for real, in this process, and tells what became of its task instances."""
+"""Runs a DAG for real, in this process, and returns the states and results of its task instances."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def of_task_instance(model: Any, dag_id: str, run_id: str, task_id: str, map_ind
     return [model.dag_id == dag_id, model.run_id == run_id, model.task_id == task_id, index == map_index]
 
 
-def copied(row: Any, **instead: Any) -> Any:
+def copy_row(row: Any, **instead: Any) -> Any:
     """Return a new row like one of Airflow's, without its id."""
     kept = {column.key: getattr(row, column.key) for column in type(row).__table__.columns if not column.primary_key}
     return type(row)(**{**kept, **instead})

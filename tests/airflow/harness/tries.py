@@ -1,4 +1,4 @@
-"""A DAG run that is gone through try by try: between two of them anything may happen that happens in life.
+"""A DAG run that a test runs try by try: between two tries it may clear the task, drop its state or edit the DAG.
 
 ``dag.test()`` runs everything to its end. Here a test says when a try begins, when somebody clears the task, when its
 state is dropped, and looks at each try's outcome. Task instances, clears, deferrals and the state are Airflow's own.
@@ -34,7 +34,7 @@ from sqlalchemy.orm import Session
 from cpaas_provider.sending.journal.model import LogEntry
 from tests import journals
 from tests.airflow.harness.running import of_task_instance, register
-from tests.airflow.harness.stage import RETRIES, Stage
+from tests.airflow.harness.task_runner import RETRIES, TaskRunner
 
 _MOST_TRIES = 12
 EACH_TRY_HAS_A_ROW = hasattr(TaskInstance, "working_set")
@@ -53,7 +53,8 @@ def new_dag(**options: Any) -> DAG:
 class Try:
     """What became of one try.
 
-    ``trigger`` is what a deferred one waits for, by path and arguments; ``kept`` what Airflow keeps for it meanwhile.
+    ``trigger`` is what a deferred one waits for, by path and arguments; ``next_kwargs`` what Airflow stores for it
+    meanwhile.
     """
 
     number: int
@@ -63,7 +64,7 @@ class Try:
     error: str
     log: str = field(repr=False)
     trigger: tuple[str, dict[str, Any]] | None = None
-    kept: dict[str, Any] = field(default_factory=dict)
+    next_kwargs: dict[str, Any] = field(default_factory=dict)
 
     @property
     def references(self) -> list[str]:
@@ -74,12 +75,12 @@ class Try:
 class Run:
     """One run of a DAG, and the tries of its task instances.
 
-    :param stage: where its connections lead
+    :param task_runner: has the connections
     :param options: of ``create_dagrun``, where the run is not simply triggered by hand and now
     """
 
-    def __init__(self, stage: Stage, dag: DAG, **options: Any) -> None:
-        self._stage = stage
+    def __init__(self, task_runner: TaskRunner, dag: DAG, **options: Any) -> None:
+        self._stage = task_runner
         self.dag = dag
         self._scheduled = register(dag)
         now = timezone.utcnow()
@@ -102,7 +103,7 @@ class Run:
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
-    def once(self, task_id: str | None = None, map_index: int = -1) -> Try:
+    def run_try(self, task_id: str | None = None, map_index: int = -1) -> Try:
         """Run one try, or the next process of one whose trigger fired or that was rescheduled."""
         task_id = task_id or self._only_task()
         with create_session() as session:
@@ -121,7 +122,7 @@ class Run:
                 dag_version_id=UUID(str(instance.dag_version_id)),
             )
         begin = len(self._stage.all_logs)
-        with self._stage.listening():
+        with self._stage.record_logs():
             ended = run_task_in_process(ti=told, task=self.dag.task_dict[task_id])
         with create_session() as session:
             instance = self._find(session, task_id, map_index)
@@ -140,10 +141,10 @@ class Run:
                 error=str(ended.error or ""),
                 log="\n".join(self._stage.all_logs[begin:]),
                 trigger=trigger and (trigger.classpath, dict(trigger.kwargs)),
-                kept=dict(instance.next_kwargs or {}),
+                next_kwargs=dict(instance.next_kwargs or {}),
             )
 
-    def fires(self, task_id: str | None = None, map_index: int = -1, *, early: bool = False) -> Run:
+    def fire_trigger(self, task_id: str | None = None, map_index: int = -1, *, early: bool = False) -> Run:
         """Let the trigger a task waits for fire, as the triggerer would; ``early`` says its moment has come."""
         with create_session() as session:
             instance = self._find(session, task_id or self._only_task(), map_index)
@@ -158,14 +159,14 @@ class Run:
             Trigger.submit_event(row.id, event, session=session)
         return self
 
-    def to_the_end(self, task_id: str | None = None, map_index: int = -1) -> list[Try]:
+    def run_to_end(self, task_id: str | None = None, map_index: int = -1) -> list[Try]:
         """Run tries, and let triggers fire, until the task instance has ended; return all of it in order."""
-        seen = [self.once(task_id, map_index)]
+        seen = [self.run_try(task_id, map_index)]
         while seen[-1].state in ("up_for_retry", "deferred"):
             assert len(seen) < _MOST_TRIES, "it does not come to an end"
             if seen[-1].trigger:
-                self.fires(task_id, map_index)
-            seen.append(self.once(task_id, map_index))
+                self.fire_trigger(task_id, map_index)
+            seen.append(self.run_try(task_id, map_index))
         return seen
 
     def clear(self, task_id: str | None = None, map_index: int = -1, *, drop_state: bool = False) -> Run:
@@ -177,7 +178,7 @@ class Run:
             self.drop_state(task_id, map_index)
         return self
 
-    def made_again(self) -> Run:
+    def recreate(self) -> Run:
         """Delete the run with all that Airflow has of it, and make it again under the same id."""
         with create_session() as session:
             for model in (TaskStateStoreModel, XComModel, TaskInstance, DagRun):
@@ -217,13 +218,13 @@ class Run:
                 row.value = json.dumps(stored)
         return self
 
-    def broken_off(self, started_at: datetime, task_id: str | None = None, map_index: int = -1) -> Run:
+    def leave_in_flight(self, started_at: datetime, task_id: str | None = None, map_index: int = -1) -> Run:
         """Have the journal of a task instance as a try leaves it that was killed while its requests were in flight."""
         return self.rewrite_requests(
             lambda entry: dataclasses.replace(entry, at=started_at, results=[]), task_id, map_index
         )
 
-    def requested_earlier(self, seconds: float, task_id: str | None = None, map_index: int = -1) -> Run:
+    def backdate_requests(self, seconds: float, task_id: str | None = None, map_index: int = -1) -> Run:
         """Let time pass: the requests in a task instance's journal left so much earlier."""
         return self.rewrite_requests(
             lambda entry: dataclasses.replace(entry, at=entry.at - timedelta(seconds=seconds)), task_id, map_index
@@ -247,14 +248,14 @@ class Run:
         mine = select(TaskStateStoreModel).where(*self._where(TaskStateStoreModel, task_id, map_index))
         return [row for row in session.scalars(mine) if journals.is_key(row.key)]
 
-    def pushed(self, key: str, task_id: str | None = None, map_index: int = -1) -> Any:
+    def xcom(self, key: str, task_id: str | None = None, map_index: int = -1) -> Any:
         """Return an XCom of a task instance, ``None`` where there is none."""
         where = self._where(XComModel, task_id, map_index)
         with create_session() as session:
             row = session.scalar(select(XComModel).where(*where, XComModel.key == key))
             return None if row is None else XComModel.deserialize_value(row)
 
-    def stored(self) -> list[TaskStateStoreModel]:
+    def state_rows(self) -> list[TaskStateStoreModel]:
         """Return all rows of the state store that belong to the run."""
         return stored_rows(self.run_id)
 

@@ -1,4 +1,4 @@
-"""The seam for ways to find out by a reference what became of a request: the task waits for them, deferred."""
+"""Probes that establish the outcome of an unknown request by its reference: the task is deferred until they do."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.sending import resolver
 from cpaas_provider.sending.journal.model import RequestRecord
-from tests.airflow.harness.kinds import SMS, FailsAfterwards
-from tests.airflow.harness.stage import Stage, phone
+from tests.airflow.harness.kinds import SMS, FailsAfterSend
+from tests.airflow.harness.task_runner import TaskRunner, phone
 from tests.airflow.harness.tries import Run, new_dag
 
 WAIT = "cpaas_provider.triggers.wait.WaitTrigger"
@@ -85,134 +85,145 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def sending(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Any:
+def sending(task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a run whose first answer is lost, and which has these ways to find out."""
 
     def made(*ways: Reports, how: str = "cut_after", **given: Any) -> Run:
         monkeypatch.setattr(SmsWithReports, "ways", ways)
-        SMS.lose(stage, how, times=1)
+        SMS.lose(task_runner, how, times=1)
         with new_dag() as dag:
             SmsWithReports(task_id="send", **{**SMS.arguments(), **given})
-        return Run(stage, dag)
+        return Run(task_runner, dag)
 
     return made
 
 
-def test_evidence_that_is_there_at_once_settles_it_in_the_same_try(stage: Stage, sending: Any) -> None:
+def test_probe_with_an_immediate_outcome_resolves_the_request_in_the_same_try(
+    task_runner: TaskRunner, sending: Any
+) -> None:
     run = sending(Reports(after=0))
-    done = run.once()
+    done = run.run_try()
     (reference,) = run.journal()
     assert (done.state, done.number, done.result["id"]) == ("success", 1, f"reported of {reference}")
     assert (done.result["recipients"], done.result["unknown_recipients"], done.result["charge"]) == (1, 0, 4.0)
-    assert SMS.requests(stage) == 1
+    assert SMS.requests(task_runner) == 1
     assert f"A probe established that request {reference} of unknown outcome was accepted." in done.log
 
 
-def test_until_there_is_some_the_task_is_deferred_and_uses_up_no_try(stage: Stage, sending: Any) -> None:
+def test_task_is_deferred_until_a_probe_has_an_outcome_and_uses_no_try(task_runner: TaskRunner, sending: Any) -> None:
     reports = Reports(after=2)
     run = sending(reports)
-    first, second, third = run.to_the_end()
+    first, second, third = run.run_to_end()
     assert [one.state for one in (first, second, third)] == ["deferred", "deferred", "success"]
-    assert (third.number, third.result["recipients"], SMS.requests(stage)) == (1, 1, 1)
+    assert (third.number, third.result["recipients"], SMS.requests(task_runner)) == (1, 1, 1)
     assert first.trigger[0] == second.trigger[0] == WAIT
     assert {entry.reference for entry in reports.asked} == set(run.journal())
     assert "A probe may still resolve it. The task is deferred until" in first.log
 
 
-def test_a_secret_that_is_gone_meanwhile_ends_the_try_and_listed_again_it_is_found(stage: Stage, sending: Any) -> None:
+def test_secret_removed_while_deferred_ends_the_try_and_works_once_listed_again(
+    task_runner: TaskRunner, sending: Any
+) -> None:
     run = sending(Reports(after=1), on_unknown="resend", retries=2)
-    assert run.once().state == "deferred"
-    stage.connect("cpaas_default", callback_secret="new", password="sk_test_the_new_one")
-    ended = run.fires(early=True).once()
-    assert (ended.state, SMS.requests(stage)) == ("up_for_retry", 1)
+    assert run.run_try().state == "deferred"
+    task_runner.connect("cpaas_default", callback_secret="new", password="sk_test_the_new_one")
+    ended = run.fire_trigger(early=True).run_try()
+    assert (ended.state, SMS.requests(task_runner)) == ("up_for_retry", 1)
     assert "after the new one" in ended.error
-    stage.connect("cpaas_default", callback_secret=f"new, {stage.sandbox.api_key}", password="sk_test_the_new_one")
-    assert (run.once().state, SMS.requests(stage)) == ("success", 1)
+    task_runner.connect(
+        "cpaas_default", callback_secret=f"new, {task_runner.sandbox.api_key}", password="sk_test_the_new_one"
+    )
+    assert (run.run_try().state, SMS.requests(task_runner)) == ("success", 1)
 
 
-def test_what_airflow_keeps_meanwhile_holds_nothing_private(sending: Any) -> None:
-    deferred = sending(Reports(after=9)).once()
-    assert phone("somebody")[1:] not in str((deferred.trigger, deferred.kept))
+def test_deferred_task_stores_nothing_private(sending: Any) -> None:
+    deferred = sending(Reports(after=9)).run_try()
+    assert phone("somebody")[1:] not in str((deferred.trigger, deferred.next_kwargs))
 
 
 @pytest.mark.parametrize(
     ("on_unknown", "state", "requests"), [("fail", "failed", 1), ("skip", "success", 1), ("resend", "success", 2)]
 )
-def test_where_it_never_comes_the_author_s_word_counts_after_unknown_timeout(
-    stage: Stage, sending: Any, on_unknown: str, state: str, requests: int
+def test_on_unknown_applies_after_unknown_timeout_without_an_outcome(
+    task_runner: TaskRunner, sending: Any, on_unknown: str, state: str, requests: int
 ) -> None:
     run = sending(Reports(after=99), on_unknown=on_unknown, unknown_timeout=50)
-    assert run.once().state == "deferred"
-    assert run.fires(early=True).once().state == "deferred"
-    last = run.requested_earlier(seconds=50).fires(early=True).once()
-    assert (last.state, last.number, SMS.requests(stage)) == (state, 1, requests)
+    assert run.run_try().state == "deferred"
+    assert run.fire_trigger(early=True).run_try().state == "deferred"
+    last = run.backdate_requests(seconds=50).fire_trigger(early=True).run_try()
+    assert (last.state, last.number, SMS.requests(task_runner)) == (state, 1, requests)
     assert (last.report or last.result)["unknown_recipients"] == (0 if on_unknown == "resend" else 1)
 
 
-def test_nobody_waits_longer_than_a_way_may_still_learn_something(sending: Any) -> None:
+def test_wait_ends_after_the_max_wait_of_every_probe(sending: Any) -> None:
     run = sending(Reports(after=99, max_wait=50), unknown_timeout=600)
-    assert run.once().state == "deferred"
-    assert run.requested_earlier(seconds=50).fires(early=True).once().state == "failed"
+    assert run.run_try().state == "deferred"
+    assert run.backdate_requests(seconds=50).fire_trigger(early=True).run_try().state == "failed"
 
 
-def test_without_patience_there_is_no_waiting(sending: Any) -> None:
-    assert sending(Reports(after=99), unknown_timeout=0).once().state == "failed"
+def test_unknown_timeout_of_zero_does_not_defer(sending: Any) -> None:
+    assert sending(Reports(after=99), unknown_timeout=0).run_try().state == "failed"
 
 
-def test_what_was_noted_before_the_request_is_there_to_look_by(sending: Any) -> None:
+def test_snapshot_taken_before_the_request_is_passed_to_its_probe(sending: Any) -> None:
     noting, silent = Reports(after=1, notes={"seen": ["r1", "r2"]}), Reports(after=99)
     run = sending(silent, noting)
-    assert [one.state for one in run.to_the_end()] == ["deferred", "success"]
+    assert [one.state for one in run.run_to_end()] == ["deferred", "success"]
     assert {str(entry.probe_snapshot) for entry in noting.asked} == {"{'seen': ['r1', 'r2']}"}
     assert {entry.probe_snapshot for entry in silent.asked} == {None}
 
 
-def test_a_way_that_cannot_be_gone_now_is_tried_later(stage: Stage, sending: Any) -> None:
+def test_probe_that_cannot_be_reached_is_tried_later(task_runner: TaskRunner, sending: Any) -> None:
     blocked = Reports(after=0, error=CpaasNotSentError("The store of reports is away."))
     run = sending(blocked)
-    first = run.once()
+    first = run.run_try()
     assert (first.state, "failed: The store of reports is away." in first.log) == ("deferred", True)
     blocked._error = None
-    assert (run.fires().once().state, SMS.requests(stage)) == ("success", 1)
+    assert (run.fire_trigger().run_try().state, SMS.requests(task_runner)) == ("success", 1)
 
 
-def test_a_broken_way_settles_nothing_and_sends_nothing(stage: Stage, sending: Any) -> None:
+def test_failing_probe_resolves_nothing_and_sends_nothing(task_runner: TaskRunner, sending: Any) -> None:
     broken = Reports(after=0, error=KeyError("column"))
     run = sending(broken)
-    assert (run.once().state, SMS.requests(stage)) == ("up_for_retry", 1)
+    assert (run.run_try().state, SMS.requests(task_runner)) == ("up_for_retry", 1)
     broken._error = None
-    assert (run.once().state, SMS.requests(stage)) == ("success", 1)
+    assert (run.run_try().state, SMS.requests(task_runner)) == ("success", 1)
 
 
-def test_a_later_try_looks_again_before_it_does_anything(stage: Stage, sending: Any) -> None:
+def test_later_try_probes_before_it_sends(task_runner: TaskRunner, sending: Any) -> None:
     run = sending(Reports(after=1), unknown_timeout=0, on_unknown="resend")
-    SMS.lose(stage, "error_500")
+    SMS.lose(task_runner, "error_500")
     run.change(on_unknown="fail")
-    assert run.once().state == "failed"
-    again = run.change(on_unknown="resend").clear().once()
-    assert (again.state, again.result["unknown_recipients"], SMS.requests(stage)) == ("success", 0, 1)
+    assert run.run_try().state == "failed"
+    again = run.change(on_unknown="resend").clear().run_try()
+    assert (again.state, again.result["unknown_recipients"], SMS.requests(task_runner)) == ("success", 0, 1)
 
 
-def test_a_change_of_the_text_does_not_matter_where_there_is_evidence(stage: Stage, sending: Any) -> None:
+def test_changed_content_does_not_matter_if_a_probe_resolves_the_request(task_runner: TaskRunner, sending: Any) -> None:
     run = sending(Reports(after=1), unknown_timeout=0)
-    run.once()
-    again = run.change(content="Another text").clear().once()
-    assert (again.state, SMS.requests(stage)) == ("success", 1)
+    run.run_try()
+    again = run.change(content="Another text").clear().run_try()
+    assert (again.state, SMS.requests(task_runner)) == ("success", 1)
 
 
-def test_evidence_outlives_the_try_that_found_it(stage: Stage, sending: Any) -> None:
+def test_outcome_of_a_probe_is_stored_for_later_tries(task_runner: TaskRunner, sending: Any) -> None:
     reports = Reports(after=0)
-    run = sending(reports, post_execute=FailsAfterwards(1))
-    first, second = run.to_the_end()
-    assert (first.state, second.state, len(reports.asked), SMS.requests(stage)) == ("up_for_retry", "success", 1, 1)
+    run = sending(reports, post_execute=FailsAfterSend(1))
+    first, second = run.run_to_end()
+    assert (first.state, second.state, len(reports.asked), SMS.requests(task_runner)) == (
+        "up_for_retry",
+        "success",
+        1,
+        1,
+    )
 
 
-def test_others_settle_a_purchase_as_well(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_resolves_a_purchase(task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AirtimeWithReports, "ways", (Reports(after=1),))
     from tests.airflow.harness.kinds import AIRTIME
 
-    AIRTIME.lose(stage, "cut_after", times=1)
+    AIRTIME.lose(task_runner, "cut_after", times=1)
     with new_dag() as dag:
         AirtimeWithReports(task_id="send", **AIRTIME.arguments())
-    waiting, done = Run(stage, dag).to_the_end()
-    assert (waiting.state, done.state, AIRTIME.requests(stage)) == ("deferred", "success", 1)
+    waiting, done = Run(task_runner, dag).run_to_end()
+    assert (waiting.state, done.state, AIRTIME.requests(task_runner)) == ("deferred", "success", 1)

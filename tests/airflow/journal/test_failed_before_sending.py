@@ -24,7 +24,7 @@ from cpaas_provider.sending.journal.model import NOTHING_SENT_KEY
 from cpaas_provider.sources.base import Table
 from tests.airflow.harness.campaigns import TEXT, rows
 from tests.airflow.harness.kinds import ROW, SENDS, SMS, Kind
-from tests.airflow.harness.stage import Stage, phone
+from tests.airflow.harness.task_runner import TaskRunner, phone
 from tests.airflow.harness.tries import Run, new_dag
 
 EACH = pytest.mark.parametrize("kind", [*SENDS.values(), ROW], ids=lambda kind: kind.name)
@@ -43,17 +43,17 @@ class FailsFirst:
 
 def check_sends_after_clear(run: Run, sent: Callable[[], int], map_index: int = -1) -> None:
     """Check that a try fails without a request, and that the task sends once it is cleared."""
-    first = run.once(map_index=map_index)
+    first = run.run_try(map_index=map_index)
     assert (first.state in ("failed", "up_for_retry"), sent()) == (True, 0)
-    again = run.clear(map_index=map_index).once(map_index=map_index)
+    again = run.clear(map_index=map_index).run_try(map_index=map_index)
     assert (again.state, sent(), again.error) == ("success", 1, "")
 
 
 @EACH
 @pytest.mark.parametrize("retries", [0, 2])
-def test_raising_pre_execute_is_no_lost_journal(stage: Stage, kind: Kind, retries: int) -> None:
-    run = kind.run(stage, pre_execute=FailsFirst(), retries=retries)
-    check_sends_after_clear(run, lambda: len(kind.arrived(stage)))
+def test_raising_pre_execute_is_no_lost_journal(task_runner: TaskRunner, kind: Kind, retries: int) -> None:
+    run = kind.run(task_runner, pre_execute=FailsFirst(), retries=retries)
+    check_sends_after_clear(run, lambda: len(kind.inbox_items(task_runner)))
 
 
 @pytest.mark.parametrize("error", [AirflowTaskTimeout, RuntimeError])
@@ -64,24 +64,31 @@ def test_raising_pre_execute_is_no_lost_journal(stage: Stage, kind: Kind, retrie
     ids=["runtime", "attempt", "spec"],
 )
 def test_error_before_the_journal_is_written_is_no_lost_journal(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, owner: type, method: str, retries: int, error: type[BaseException]
+    task_runner: TaskRunner,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    method: str,
+    retries: int,
+    error: type[BaseException],
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise error("failed before the journal was written")
 
     # With a try in hand, Airflow's listener cannot record for the operator that nothing was sent.
-    run = SMS.run(stage, retries=retries)
+    run = SMS.run(task_runner, retries=retries)
     with monkeypatch.context() as patch:
         patch.setattr(owner, method, fail)
-        ended = run.once()
-    assert (ended.state, SMS.requests(stage)) == ("up_for_retry" if retries else "failed", 0)
-    assert [row.key for row in run.stored()] == [NOTHING_SENT_KEY]
-    again = run.clear().once()
-    assert (again.state, len(SMS.arrived(stage)), again.error) == ("success", 1, "")
+        ended = run.run_try()
+    assert (ended.state, SMS.requests(task_runner)) == ("up_for_retry" if retries else "failed", 0)
+    assert [row.key for row in run.state_rows()] == [NOTHING_SENT_KEY]
+    again = run.clear().run_try()
+    assert (again.state, len(SMS.inbox_items(task_runner)), again.error) == ("success", 1, "")
 
 
-def test_process_that_exits_in_pre_execute_leaves_no_lost_journal(stage: Stage) -> None:
-    check_sends_after_clear(SMS.run(stage, pre_execute=FailsFirst(SystemExit)), lambda: len(SMS.arrived(stage)))
+def test_process_that_exits_in_pre_execute_leaves_no_lost_journal(task_runner: TaskRunner) -> None:
+    check_sends_after_clear(
+        SMS.run(task_runner, pre_execute=FailsFirst(SystemExit)), lambda: len(SMS.inbox_items(task_runner))
+    )
 
 
 class CheckedSms(SendSmsOperator):
@@ -100,33 +107,33 @@ class PreparedSms(SendSmsOperator):
 
 
 @pytest.mark.parametrize("operator", [CheckedSms, PreparedSms])
-def test_raising_code_of_a_subclass_is_no_lost_journal(stage: Stage, operator: type[BaseOperator]) -> None:
+def test_raising_code_of_a_subclass_is_no_lost_journal(task_runner: TaskRunner, operator: type[BaseOperator]) -> None:
     with new_dag() as dag:
         operator(task_id="send", recipients=phone("adaeze"), content="Your parcel is here")
-    check_sends_after_clear(Run(stage, dag), lambda: len(SMS.arrived(stage)))
+    check_sends_after_clear(Run(task_runner, dag), lambda: len(SMS.inbox_items(task_runner)))
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-def test_bad_argument_of_a_mapped_operator_is_no_lost_journal(stage: Stage, retries: int) -> None:
-    run = SMS.mapped(stage, [{"recipients": phone("adaeze")}], on_unknown="never", retries=retries)
-    first = run.once(map_index=0)
-    assert ("on_unknown" in first.error, SMS.requests(stage)) == (True, 0)
+def test_bad_argument_of_a_mapped_operator_is_no_lost_journal(task_runner: TaskRunner, retries: int) -> None:
+    run = SMS.mapped(task_runner, [{"recipients": phone("adaeze")}], on_unknown="never", retries=retries)
+    first = run.run_try(map_index=0)
+    assert ("on_unknown" in first.error, SMS.requests(task_runner)) == (True, 0)
     mapped = run.dag.get_task("send")
     mapped.partial_kwargs["on_unknown"] = "fail"
-    assert run.clear(map_index=0).once(map_index=0).state == "success"
-    assert len(SMS.arrived(stage)) == 1
+    assert run.clear(map_index=0).run_try(map_index=0).state == "success"
+    assert len(SMS.inbox_items(task_runner)) == 1
 
 
-def test_bad_argument_of_expand_kwargs_is_no_lost_journal(stage: Stage) -> None:
+def test_bad_argument_of_expand_kwargs_is_no_lost_journal(task_runner: TaskRunner) -> None:
     given = [{"recipients": phone("adaeze"), "unknown_timeout": "soon"}]
-    run = SMS.mapped(stage, given)
-    assert run.once(map_index=0).state in ("failed", "up_for_retry")
+    run = SMS.mapped(task_runner, given)
+    assert run.run_try(map_index=0).state in ("failed", "up_for_retry")
     given[0]["unknown_timeout"] = 60  # type: ignore[assignment]  # the author corrects it
-    assert run.clear(map_index=0).once(map_index=0).state == "success"
-    assert len(SMS.arrived(stage)) == 1
+    assert run.clear(map_index=0).run_try(map_index=0).state == "success"
+    assert len(SMS.inbox_items(task_runner)) == 1
 
 
-def test_mapped_operator_that_is_made_in_another_task_records_nothing(stage: Stage) -> None:
+def test_mapped_operator_that_is_made_in_another_task_records_nothing(task_runner: TaskRunner) -> None:
     with new_dag() as dag:
         mapped = SendSmsOperator.partial(task_id="send", content="x", on_unknown="never")
         mapped.expand(recipients=[phone("adaeze")])
@@ -136,10 +143,10 @@ def test_mapped_operator_that_is_made_in_another_task_records_nothing(stage: Sta
             dag.get_task("send").unmap({"recipients": phone("adaeze")})
 
         make()
-    run = Run(stage, dag)
+    run = Run(task_runner, dag)
     # The listener records something of a function only if no retry follows.
-    ended = run.once("make")
-    assert (ended.state, "on_unknown" in ended.error, run.stored()) == ("up_for_retry", True, [])
+    ended = run.run_try("make")
+    assert (ended.state, "on_unknown" in ended.error, run.state_rows()) == ("up_for_retry", True, [])
 
 
 class StoppedSource:
@@ -173,23 +180,23 @@ class StoppedSource:
     __copy__ = lambda self: self  # noqa: E731 - Airflow copies what it renders
 
 
-def test_timeout_while_the_source_is_read_is_no_lost_journal(stage: Stage) -> None:
+def test_timeout_while_the_source_is_read_is_no_lost_journal(task_runner: TaskRunner) -> None:
     with new_dag() as dag:
         SmsCampaignOperator(task_id="send", source=StoppedSource(), content=TEXT, retries=0)
-    run = Run(stage, dag)
-    assert (run.once().state, stage.sandbox.counters()["requests"].get("send_sms", 0)) == ("failed", 0)
-    again = run.clear().once()
+    run = Run(task_runner, dag)
+    assert (run.run_try().state, task_runner.sandbox.counters()["requests"].get("send_sms", 0)) == ("failed", 0)
+    again = run.clear().run_try()
     assert (again.state, again.result["sent"]) == ("success", 3)
 
 
-def test_word_is_stored_before_the_source_is_read(stage: Stage) -> None:
+def test_marker_of_nothing_sent_is_stored_before_the_source_is_read(task_runner: TaskRunner) -> None:
     # A kill meanwhile runs nothing that could store it.
     stored: list[list[str]] = []
     with new_dag() as dag:
-        source = StoppedSource(lambda: stored.append([row.key for row in run.stored()]))
+        source = StoppedSource(lambda: stored.append([row.key for row in run.state_rows()]))
         SmsCampaignOperator(task_id="send", source=source, content=TEXT, retries=0)
-    run = Run(stage, dag)
-    run.once()
+    run = Run(task_runner, dag)
+    run.run_try()
     assert stored == [[NOTHING_SENT_KEY]]
 
 
@@ -198,7 +205,7 @@ def helper() -> Any:
         return client.send_sms(phone("adaeze"), "Your parcel is here")
 
 
-def test_xcom_that_cannot_be_mapped_over_is_no_lost_journal(stage: Stage) -> None:
+def test_xcom_that_cannot_be_mapped_over_is_no_lost_journal(task_runner: TaskRunner) -> None:
     with new_dag() as dag:
 
         @task
@@ -207,14 +214,14 @@ def test_xcom_that_cannot_be_mapped_over_is_no_lost_journal(stage: Stage) -> Non
 
         found = find()
         SendSmsOperator.partial(task_id="send", content="Your parcel is here", retries=0).expand(recipients=found)
-    run = Run(stage, dag)
+    run = Run(task_runner, dag)
     with create_session() as session:
         scheduled = session.scalars(select(TaskInstance).where(TaskInstance.run_id == run.run_id)).all()
         mapped = next(one for one in scheduled if one.task_id == "send")
         mapped.map_index = 0
-    assert (run.once("send", 0).state, SMS.arrived(stage)) == ("failed", [])
-    run.once("find")
-    assert (run.clear("send", 0).once("send", 0).state, len(SMS.arrived(stage))) == ("success", 1)
+    assert (run.run_try("send", 0).state, SMS.inbox_items(task_runner)) == ("failed", [])
+    run.run_try("find")
+    assert (run.clear("send", 0).run_try("send", 0).state, len(SMS.inbox_items(task_runner))) == ("success", 1)
 
 
 class Sender:
@@ -250,13 +257,13 @@ DIVIDES = "{{ 1 // (ti.try_number - 1) }}"
 
 class TestIdempotentClient:
     @pytest.mark.parametrize("called", CALLED.values(), ids=CALLED)
-    def test_code_of_any_kind_before_the_client_is_no_lost_journal(self, stage: Stage, called: Any) -> None:
+    def test_code_of_any_kind_before_the_client_is_no_lost_journal(self, task_runner: TaskRunner, called: Any) -> None:
         assert opens_client(called)
         with new_dag() as dag:
             PythonOperator(task_id="send", python_callable=called, retries=0)
-        check_sends_after_clear(Run(stage, dag), lambda: len(SMS.arrived(stage)))
+        check_sends_after_clear(Run(task_runner, dag), lambda: len(SMS.inbox_items(task_runner)))
 
-    def test_template_of_a_function_is_no_lost_journal(self, stage: Stage) -> None:
+    def test_template_of_a_function_is_no_lost_journal(self, task_runner: TaskRunner) -> None:
         with new_dag() as dag:
 
             @task(retries=0)
@@ -264,9 +271,9 @@ class TestIdempotentClient:
                 return helper()
 
             send(DIVIDES)
-        check_sends_after_clear(Run(stage, dag), lambda: len(SMS.arrived(stage)))
+        check_sends_after_clear(Run(task_runner, dag), lambda: len(SMS.inbox_items(task_runner)))
 
-    def test_template_of_a_mapped_function_is_no_lost_journal(self, stage: Stage) -> None:
+    def test_template_of_a_mapped_function_is_no_lost_journal(self, task_runner: TaskRunner) -> None:
         with new_dag() as dag:
 
             @task(retries=0)
@@ -274,10 +281,10 @@ class TestIdempotentClient:
                 return helper()
 
             send.expand(number=[DIVIDES])
-        check_sends_after_clear(Run(stage, dag), lambda: len(SMS.arrived(stage)), map_index=0)
+        check_sends_after_clear(Run(task_runner, dag), lambda: len(SMS.inbox_items(task_runner)), map_index=0)
 
     @pytest.mark.parametrize("retries", [0, 2])
-    def test_code_before_the_client_is_no_lost_journal(self, stage: Stage, retries: int) -> None:
+    def test_code_before_the_client_is_no_lost_journal(self, task_runner: TaskRunner, retries: int) -> None:
         with new_dag() as dag:
 
             @task(retries=retries)
@@ -288,9 +295,9 @@ class TestIdempotentClient:
                     return client.send_sms(phone("adaeze"), "Your parcel is here")
 
             send()
-        check_sends_after_clear(Run(stage, dag), lambda: len(SMS.arrived(stage)))
+        check_sends_after_clear(Run(task_runner, dag), lambda: len(SMS.inbox_items(task_runner)))
 
-    def test_code_before_a_function_with_the_client_is_no_lost_journal(self, stage: Stage) -> None:
+    def test_code_before_a_function_with_the_client_is_no_lost_journal(self, task_runner: TaskRunner) -> None:
         with new_dag() as dag:
 
             @task(retries=0)
@@ -300,9 +307,9 @@ class TestIdempotentClient:
                 return helper()
 
             send()
-        check_sends_after_clear(Run(stage, dag), lambda: len(SMS.arrived(stage)))
+        check_sends_after_clear(Run(task_runner, dag), lambda: len(SMS.inbox_items(task_runner)))
 
-    def test_dropped_state_stays_a_lost_journal(self, stage: Stage) -> None:
+    def test_dropped_state_stays_a_lost_journal(self, task_runner: TaskRunner) -> None:
         with new_dag() as dag:
 
             @task(retries=0)
@@ -310,10 +317,10 @@ class TestIdempotentClient:
                 return helper()
 
             send()
-        run = Run(stage, dag)
-        assert run.once().state == "success"
-        lost = run.clear(drop_state=True).once()
-        assert (lost.state, len(SMS.arrived(stage))) == ("failed", 1)
+        run = Run(task_runner, dag)
+        assert run.run_try().state == "success"
+        lost = run.clear(drop_state=True).run_try()
+        assert (lost.state, len(SMS.inbox_items(task_runner))) == ("failed", 1)
 
     def test_only_functions_that_open_a_client_are_found(self) -> None:
         def nested() -> Any:
@@ -327,8 +334,8 @@ class TestIdempotentClient:
         assert not opens_client(len)
 
 
-def test_dropped_state_stays_a_lost_journal_whatever_runs_before(stage: Stage) -> None:
-    run = SMS.run(stage, pre_execute=lambda context: None)
-    assert run.once().state == "success"
-    lost = run.clear(drop_state=True).once()
-    assert (lost.state, len(SMS.arrived(stage))) == ("failed", 1)
+def test_dropped_state_stays_a_lost_journal_whatever_runs_before(task_runner: TaskRunner) -> None:
+    run = SMS.run(task_runner, pre_execute=lambda context: None)
+    assert run.run_try().state == "success"
+    lost = run.clear(drop_state=True).run_try()
+    assert (lost.state, len(SMS.inbox_items(task_runner))) == ("failed", 1)

@@ -1,4 +1,4 @@
-"""Writes of the task's state that are carried out again when newer ones were made, in real task instances."""
+"""Writes of the task's state that are repeated after newer ones, in real task instances."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from airflow.utils.session import create_session
 
 from cpaas_provider.operators._runtime.state.store import TaskStateStore
 from cpaas_provider.sending.journal import log
-from tests.airflow.harness.campaigns import accept_all, digits, reached, rows, small_packs, sms
+from tests.airflow.harness.campaigns import clear_faults, count_messages, digits, limit_batches, rows, sms
 from tests.airflow.harness.kinds import SMS
-from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.task_runner import TaskRunner, fault
 from tests.airflow.harness.tries import Run
 
 
@@ -47,36 +47,38 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Copies:
 
 
 @pytest.mark.parametrize("which", [0, 1, 3, -2])
-def test_cleared_campaign_sends_to_nobody_again(stage: Stage, copies: Copies, which: int) -> None:
-    small_packs(stage)
-    stage.sandbox.control(*fault("send_sms", "unauthorized", after=4))
-    run = sms(stage, rows(6))
-    assert run.once().state == "failed"
-    accept_all(stage)
+def test_cleared_campaign_sends_to_no_recipient_twice(task_runner: TaskRunner, copies: Copies, which: int) -> None:
+    limit_batches(task_runner)
+    task_runner.sandbox.control(*fault("send_sms", "unauthorized", after=4))
+    run = sms(task_runner, rows(6))
+    assert run.run_try().state == "failed"
+    clear_faults(task_runner)
     copies.carry_out(run, which)
-    assert (run.clear().once().state, reached(stage)) == ("success", Counter(digits(6)))
+    assert (run.clear().run_try().state, count_messages(task_runner)) == ("success", Counter(digits(6)))
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_single_send_of_several_tries_is_not_made_again(stage: Stage, copies: Copies, which: int) -> None:
-    run = SMS.run(stage)
-    stage.sandbox.control(*fault("send_sms", "rate_limit", times=5, retry_after=0))
-    assert [one.state for one in run.to_the_end()] == ["up_for_retry", "success"]
+def test_single_send_of_several_tries_is_not_made_again(task_runner: TaskRunner, copies: Copies, which: int) -> None:
+    run = SMS.run(task_runner)
+    task_runner.sandbox.control(*fault("send_sms", "rate_limit", times=5, retry_after=0))
+    assert [one.state for one in run.run_to_end()] == ["up_for_retry", "success"]
     copies.carry_out(run, which)
-    run.clear().once()
-    assert len(SMS.arrived(stage)) == 1
+    run.clear().run_try()
+    assert len(SMS.inbox_items(task_runner)) == 1
 
 
 @pytest.mark.parametrize("backend", ["", "no.such.Backend"], ids=["by the accessor", "past a backend"])
-def test_parts_that_were_put_together_are_removed(stage: Stage, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+def test_parts_that_were_put_together_are_removed(
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
     monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", backend)
     monkeypatch.setattr(log, "MOST_PARTS", 4)
-    small_packs(stage)
-    run = sms(stage, rows(10))
-    assert run.once().state == "success"
-    keys = [row.key for row in run.stored() if row.key.startswith("cpaas_journal")]
+    limit_batches(task_runner)
+    run = sms(task_runner, rows(10))
+    assert run.run_try().state == "success"
+    keys = [row.key for row in run.state_rows() if row.key.startswith("cpaas_journal")]
     whole = [key for key in keys if key.count(".") == 1]
     assert len(whole) >= 2
     # The first part tells that there is a journal; the last segment's are not put together yet.
     assert len(keys) <= len(whole) + 1 + 3
-    assert (run.clear().once().state, reached(stage)) == ("success", Counter(digits(10)))
+    assert (run.clear().run_try().state, count_messages(task_runner)) == ("success", Counter(digits(10)))

@@ -1,4 +1,4 @@
-"""Loops, which Airflow 3.4 has: each iteration is a task instance of its own, with a journal of its own."""
+"""Loops, which Airflow 3.4 has: each iteration is its own task instance with its own journal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.sandbox import Sandbox
 pytestmark = pytest.mark.skipif(not hasattr(airflow.sdk, "LoopDecision"), reason="This Airflow has no loops.")
 
 
-def test_each_iteration_sends_under_a_reference_of_its_own(airflow_db: Path, cpaas_default: Sandbox) -> None:
+def test_each_loop_iteration_has_its_own_reference(airflow_db: Path, cpaas_default: Sandbox) -> None:
     with DAG("looped", schedule=None) as dag:
 
         @task_group

@@ -1,4 +1,4 @@
-"""A task that is told to stop, or whose time is up: an answer on its way gets a last moment, nothing is forgotten."""
+"""A task that is stopped or times out: a response within the grace period counts, and every request is recorded."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from cpaas_provider.operators import base
 from cpaas_provider.sending import shutdown
 from tests.airflow.harness.examples import wait_for
 from tests.airflow.harness.kinds import AIRTIME, OTP, ROW, SMS, Kind
-from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.task_runner import TaskRunner, fault
 
 ENOUGH = pytest.mark.parametrize("kind", [SMS, AIRTIME, ROW], ids=lambda kind: kind.name)
 
 
 class Stopper:
-    """Tells a running task to stop, as Airflow does, when something has happened.
+    """Stops a running task, as Airflow does, when something has happened.
 
-    Its ``begins`` is the task's ``pre_execute``.
+    Its ``start`` is the task's ``pre_execute``.
     """
 
     def __init__(self) -> None:
@@ -32,19 +32,19 @@ class Stopper:
         self._thread: threading.Thread | None = None
         self._when: Callable[[], Any] | None = None
 
-    def when(self, happened: Callable[[], Any]) -> None:
+    def stop_when(self, happened: Callable[[], Any]) -> None:
         self._when = happened
 
-    def begins(self, context: Any) -> None:
+    def start(self, context: Any) -> None:
         self._running = context["task"]
         if self._when is not None:
             self._thread = threading.Thread(target=self._stop)
             self._thread.start()
 
-    def at_once(self, context: Any) -> None:
+    def stop_at_once(self, context: Any) -> None:
         context["task"].on_kill()
 
-    def over(self) -> None:
+    def join(self) -> None:
         if self._thread is not None:
             self._thread.join(10)
 
@@ -61,76 +61,80 @@ class Stopper:
 def stopper() -> Iterator[Stopper]:
     one = Stopper()
     yield one
-    one.over()
+    one.join()
 
 
 @ENOUGH
-def test_an_answer_that_comes_in_its_last_moment_is_settled(stage: Stage, stopper: Stopper, kind: Kind) -> None:
-    stage.sandbox.control(*fault(kind.operation, "slow_drip", seconds=0.5))
-    stopper.when(lambda: kind.arrived(stage))
-    run = kind.run(stage, pre_execute=stopper.begins)
-    done = run.once()
-    assert (done.state, done.result["unknown_recipients"], len(kind.arrived(stage))) == ("success", 0, 1)
+def test_response_within_the_stop_grace_period_is_recorded(
+    task_runner: TaskRunner, stopper: Stopper, kind: Kind
+) -> None:
+    task_runner.sandbox.control(*fault(kind.operation, "slow_drip", seconds=0.5))
+    stopper.stop_when(lambda: kind.inbox_items(task_runner))
+    run = kind.run(task_runner, pre_execute=stopper.start)
+    done = run.run_try()
+    assert (done.state, done.result["unknown_recipients"], len(kind.inbox_items(task_runner))) == ("success", 0, 1)
     assert [entry["state"] for entry in run.journal().values()] == ["accepted"]
 
 
 @ENOUGH
-def test_without_an_answer_it_is_noted_as_unknown_before_the_task_ends(
-    stage: Stage, stopper: Stopper, kind: Kind
+def test_request_without_a_response_is_recorded_as_unknown_before_the_task_ends(
+    task_runner: TaskRunner, stopper: Stopper, kind: Kind
 ) -> None:
-    kind.lose(stage, "stall_body")
-    stopper.when(lambda: kind.arrived(stage))
-    run = kind.run(stage, pre_execute=stopper.begins, stop_grace_period=0.2, unknown_timeout=0)
-    stopped = run.once()
+    kind.lose(task_runner, "stall_body")
+    stopper.stop_when(lambda: kind.inbox_items(task_runner))
+    run = kind.run(task_runner, pre_execute=stopper.start, stop_grace_period=0.2, unknown_timeout=0)
+    stopped = run.run_try()
     ((reference, entry),) = run.journal().items()
     assert (stopped.state, stopped.references, entry["state"]) == ("up_for_retry", [reference], "unknown")
     assert "stopped the task" in entry["reason"]
     assert stopped.report["unknown_references"] == [reference]
-    stage.sandbox.control("DELETE", "faults")
-    kind.lose(stage, "cut_before")
-    failed = run.once()
-    assert (failed.state, failed.references, kind.requests(stage)) == ("failed", [reference], 1)
+    task_runner.sandbox.control("DELETE", "faults")
+    kind.lose(task_runner, "cut_before")
+    failed = run.run_try()
+    assert (failed.state, failed.references, kind.requests(task_runner)) == ("failed", [reference], 1)
 
 
-def test_a_passcode_of_a_stopped_try_is_found_by_the_next(stage: Stage, stopper: Stopper) -> None:
-    stage.sandbox.control(*fault("request_otp", "stall_body", seconds=5, times=1))
-    stopper.when(lambda: OTP.arrived(stage))
-    first, second = OTP.run(stage, pre_execute=stopper.begins, stop_grace_period=0.2).to_the_end()
-    assert (first.state, second.state, OTP.requests(stage)) == ("up_for_retry", "success", 1)
-    assert [one["id"] for one in OTP.arrived(stage)] == [second.result["id"]]
+def test_passcode_of_a_stopped_try_is_found_by_the_next(task_runner: TaskRunner, stopper: Stopper) -> None:
+    task_runner.sandbox.control(*fault("request_otp", "stall_body", seconds=5, times=1))
+    stopper.stop_when(lambda: OTP.inbox_items(task_runner))
+    first, second = OTP.run(task_runner, pre_execute=stopper.start, stop_grace_period=0.2).run_to_end()
+    assert (first.state, second.state, OTP.requests(task_runner)) == ("up_for_retry", "success", 1)
+    assert [one["id"] for one in OTP.inbox_items(task_runner)] == [second.result["id"]]
 
 
 @ENOUGH
-def test_told_to_stop_before_anything_left_it_sends_nothing_and_the_next_try_sends(
-    stage: Stage, stopper: Stopper, kind: Kind
+def test_task_stopped_before_its_request_sends_nothing_and_its_retry_sends(
+    task_runner: TaskRunner, stopper: Stopper, kind: Kind
 ) -> None:
-    run = kind.run(stage, pre_execute=stopper.at_once)
-    first = run.once()
-    assert (first.state, kind.requests(stage), run.journal()) == ("up_for_retry", 0, {})
+    run = kind.run(task_runner, pre_execute=stopper.stop_at_once)
+    first = run.run_try()
+    assert (first.state, kind.requests(task_runner), run.journal()) == ("up_for_retry", 0, {})
     assert "stopped the task. Nothing more was sent" in first.error
     run.change(_pre_execute_hook=None)
-    second = run.once()
-    assert (second.state, len(kind.arrived(stage))) == ("success", 1)
+    second = run.run_try()
+    assert (second.state, len(kind.inbox_items(task_runner))) == ("success", 1)
 
 
-def test_a_call_that_waits_to_ask_again_ends_and_is_surely_not_sent(stage: Stage, stopper: Stopper) -> None:
-    stage.sandbox.control(*fault("send_sms", "rate_limit", retry_after=30, times=1))
-    stopper.when(lambda: SMS.requests(stage))
-    run = SMS.run(stage, pre_execute=stopper.begins)
-    first = run.once()
+def test_request_waiting_for_its_retry_ends_as_not_sent(task_runner: TaskRunner, stopper: Stopper) -> None:
+    task_runner.sandbox.control(*fault("send_sms", "rate_limit", retry_after=30, times=1))
+    stopper.stop_when(lambda: SMS.requests(task_runner))
+    run = SMS.run(task_runner, pre_execute=stopper.start)
+    first = run.run_try()
     assert (first.state, [entry["state"] for entry in run.journal().values()]) == ("up_for_retry", ["not_sent"])
-    assert (run.once().state, len(SMS.arrived(stage))) == ("success", 1)
+    assert (run.run_try().state, len(SMS.inbox_items(task_runner))) == ("success", 1)
 
 
-def test_a_deliberate_repetition_is_not_begun(stage: Stage, stopper: Stopper) -> None:
-    SMS.lose(stage, "stall_body")
-    stopper.when(lambda: SMS.arrived(stage))
-    run = SMS.run(stage, pre_execute=stopper.begins, stop_grace_period=0.2, on_unknown="resend")
-    assert (run.once().state, SMS.requests(stage)) == ("up_for_retry", 1)
+def test_stopped_task_begins_no_resend(task_runner: TaskRunner, stopper: Stopper) -> None:
+    SMS.lose(task_runner, "stall_body")
+    stopper.stop_when(lambda: SMS.inbox_items(task_runner))
+    run = SMS.run(task_runner, pre_execute=stopper.start, stop_grace_period=0.2, on_unknown="resend")
+    assert (run.run_try().state, SMS.requests(task_runner)) == ("up_for_retry", 1)
 
 
 class TestExecutionTimeout:
-    def test_it_is_counted_from_where_airflow_counts(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_execution_timeout_counts_from_where_airflow_counts(
+        self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Imports, connection and database come after that, and may take long."""
         gone = 0.0
         clock = SimpleNamespace(monotonic=lambda: time.monotonic() + gone)
@@ -144,12 +148,12 @@ class TestExecutionTimeout:
         monkeypatch.setattr(CpaasConnection, "make_async_client", slow)
         monkeypatch.setattr(base, "time", clock)
         monkeypatch.setattr(shutdown, "time", clock)
-        run = SMS.run(stage, execution_timeout=dt.timedelta(seconds=60))
-        ended = run.once()
-        assert (ended.state, SMS.requests(stage)) == ("up_for_retry", 0)
+        run = SMS.run(task_runner, execution_timeout=dt.timedelta(seconds=60))
+        ended = run.run_try()
+        assert (ended.state, SMS.requests(task_runner)) == ("up_for_retry", 0)
         assert "execution_timeout is about to end it" in ended.error
 
-    def test_an_answer_in_time_is_settled(self, stage: Stage) -> None:
-        stage.sandbox.control(*fault("send_sms", "slow_drip", seconds=0.3))
-        run = SMS.run(stage, execution_timeout=dt.timedelta(seconds=5))
-        assert run.once().state == "success"
+    def test_response_before_the_execution_timeout_is_recorded(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "slow_drip", seconds=0.3))
+        run = SMS.run(task_runner, execution_timeout=dt.timedelta(seconds=5))
+        assert run.run_try().state == "success"

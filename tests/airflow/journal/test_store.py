@@ -1,4 +1,4 @@
-"""The journal itself: what stands in it, and what happens when Airflow does not take it."""
+"""The journal itself: its content, and what happens when Airflow does not store it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 
 from cpaas_provider.sending.journal import writer
-from tests.airflow.harness.kinds import AIRTIME, EMAIL, KINDS, OTP, RECIPIENT, ROW, SENDS, SMS, FailsAfterwards, Kind
-from tests.airflow.harness.stage import Stage, address, digits, fault, phone
+from tests.airflow.harness.kinds import AIRTIME, EMAIL, KINDS, OTP, RECIPIENT, ROW, SENDS, SMS, FailsAfterSend, Kind
+from tests.airflow.harness.task_runner import TaskRunner, address, digits, fault, phone
 from tests.airflow.harness.tries import EACH_TRY_HAS_A_ROW, Run
 
 ALL = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 Refuse = Callable[..., None]
 
 
-def refusal(status: int = 500) -> AirflowRuntimeError:
+def airflow_error(status: int = 500) -> AirflowRuntimeError:
     """Return what the accessor raises when the supervisor got this answer from Airflow's API server."""
     return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": status}))
 
 
 class Clearing:
-    """A request during which somebody clears the task.
+    """A request during which the task is cleared.
 
     :param request: the operator's own
     """
@@ -50,7 +50,7 @@ class Clearing:
             self._run.clear()
             return read(response, **how)
 
-        # The spec is frozen, as everybody else needs it.
+        # The spec is frozen, as all other code needs it.
         object.__setattr__(spec, "read_result", read_result)
         return spec
 
@@ -66,7 +66,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
 
         def answer(*args: Any, **kwargs: Any) -> Any:
             if after <= next(calls) < after + times:
-                raise error or refusal()
+                raise error or airflow_error()
             return plain(*args, **kwargs)
 
         monkeypatch.setattr(TaskStateStoreAccessor, name, answer)
@@ -74,131 +74,137 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
     return refused
 
 
-class TestStateThatCannotBeReached:
+class TestUnreachableState:
     @pytest.mark.parametrize(
         ("kind", "call"), [(SMS, "get"), (SMS, "set"), (OTP, "set")], ids=["get", "set", "otp-set"]
     )
-    def test_where_no_claim_can_be_stored_nothing_is_sent_and_the_next_try_sends(
-        self, stage: Stage, refuse: Refuse, kind: Kind, call: str
+    def test_try_that_cannot_store_its_intent_sends_nothing_and_its_retry_sends(
+        self, task_runner: TaskRunner, refuse: Refuse, kind: Kind, call: str
     ) -> None:
         refuse(call, times=3 if call == "set" else 1)
-        run = kind.run(stage)
-        first = run.once()
-        assert (first.state, kind.requests(stage), run.journal()) == ("up_for_retry", 0, {})
+        run = kind.run(task_runner)
+        first = run.run_try()
+        assert (first.state, kind.requests(task_runner), run.journal()) == ("up_for_retry", 0, {})
         assert ("nothing was sent" if call == "get" else "requests to record were not sent") in first.error
-        second = run.once()
-        assert (second.state, len(kind.arrived(stage))) == ("success", 1)
+        second = run.run_try()
+        assert (second.state, len(kind.inbox_items(task_runner))) == ("success", 1)
 
     @pytest.mark.parametrize("error", [ConnectionError("no server"), ValueError("odd")], ids=repr)
-    def test_whatever_airflow_raises_then(self, stage: Stage, refuse: Refuse, error: Exception) -> None:
+    def test_whatever_airflow_raises_then(self, task_runner: TaskRunner, refuse: Refuse, error: Exception) -> None:
         refuse("set", error=error, times=3)
-        first, second = SMS.run(stage).to_the_end()
-        assert (first.state, second.state, len(SMS.arrived(stage))) == ("up_for_retry", "success", 1)
+        first, second = SMS.run(task_runner).run_to_end()
+        assert (first.state, second.state, len(SMS.inbox_items(task_runner))) == ("up_for_retry", "success", 1)
 
-    def test_as_long_as_it_stays_away_nothing_is_sent(self, stage: Stage, refuse: Refuse) -> None:
+    def test_no_try_sends_while_the_state_store_fails(self, task_runner: TaskRunner, refuse: Refuse) -> None:
         refuse("set")
-        tries = SMS.run(stage).to_the_end()
+        tries = SMS.run(task_runner).run_to_end()
         assert [one.state for one in tries] == ["up_for_retry"] * 3 + ["failed"]
-        assert SMS.requests(stage) == 0
+        assert SMS.requests(task_runner) == 0
 
-    def test_where_a_settlement_cannot_be_stored_the_task_succeeds_with_a_warning(
-        self, stage: Stage, refuse: Refuse
+    def test_result_that_cannot_be_stored_leaves_the_task_successful_with_a_warning(
+        self, task_runner: TaskRunner, refuse: Refuse
     ) -> None:
         refuse("set", after=1)
-        run = SMS.run(stage)
-        done = run.once()
+        run = SMS.run(task_runner)
+        done = run.run_try()
         ((reference, entry),) = run.journal().items()
-        assert (done.state, len(SMS.arrived(stage)), entry["state"]) == ("success", 1, "pending")
+        assert (done.state, len(SMS.inbox_items(task_runner)), entry["state"]) == ("success", 1, "pending")
         assert f"The outcome of 1 request ({reference}) could not be stored" in done.log
 
-    def test_such_a_request_is_unknown_to_a_later_try(self, stage: Stage, refuse: Refuse) -> None:
+    def test_request_whose_result_was_not_stored_is_unknown_to_a_later_try(
+        self, task_runner: TaskRunner, refuse: Refuse
+    ) -> None:
         refuse("set", after=1, times=6)
-        run = SMS.run(stage, post_execute=FailsAfterwards(1))
-        first, second = run.to_the_end()
+        run = SMS.run(task_runner, post_execute=FailsAfterSend(1))
+        first, second = run.run_to_end()
         assert (first.state, second.state, second.references) == ("up_for_retry", "failed", list(run.journal()))
-        assert SMS.requests(stage) == 1
+        assert SMS.requests(task_runner) == 1
 
-    def test_a_settlement_is_tried_again(self, stage: Stage, refuse: Refuse) -> None:
+    def test_write_of_a_result_is_retried(self, task_runner: TaskRunner, refuse: Refuse) -> None:
         refuse("set", after=1, times=2)
-        run = SMS.run(stage)
-        assert "could not be stored" not in run.once().log
+        run = SMS.run(task_runner)
+        assert "could not be stored" not in run.run_try().log
         assert [entry["state"] for entry in run.journal().values()] == ["accepted"]
 
-    def test_a_journal_of_another_version_sends_nothing(self, stage: Stage) -> None:
-        run = SMS.run(stage, post_execute=FailsAfterwards(1))
-        run.once()
+    def test_journal_of_another_version_sends_nothing(self, task_runner: TaskRunner) -> None:
+        run = SMS.run(task_runner, post_execute=FailsAfterSend(1))
+        run.run_try()
         run.rewrite_state(version=99)
-        failed = run.once()
-        assert (failed.state, SMS.requests(stage)) == ("up_for_retry", 1)
+        failed = run.run_try()
+        assert (failed.state, SMS.requests(task_runner)) == ("up_for_retry", 1)
         assert "its version is 99" in failed.error
 
 
-class TestATryThatWasReplaced:
-    def test_before_its_claim_it_sends_nothing_and_stops(self, stage: Stage, refuse: Refuse) -> None:
-        refuse("set", error=refusal(404))
-        failed = SMS.run(stage).once()
-        # Should the 404 be somebody else's, a proxy's for one, the task is not lost for it.
-        assert (failed.state, failed.number, SMS.requests(stage)) == ("up_for_retry", 1, 0)
+class TestReplacedTry:
+    def test_try_replaced_before_its_intent_sends_nothing(self, task_runner: TaskRunner, refuse: Refuse) -> None:
+        refuse("set", error=airflow_error(404))
+        failed = SMS.run(task_runner).run_try()
+        # If the 404 came from a proxy, the task is retried all the same.
+        assert (failed.state, failed.number, SMS.requests(task_runner)) == ("up_for_retry", 1, 0)
         assert "Airflow has replaced this try with another one" in failed.error
 
-    def test_after_its_request_it_stops_and_names_it(self, stage: Stage, refuse: Refuse) -> None:
-        refuse("set", error=refusal(404), after=1)
-        run = SMS.run(stage)
-        failed = run.once()
-        assert (failed.state, SMS.requests(stage)) == ("up_for_retry", 1)
+    def test_try_replaced_after_its_request_fails_and_names_the_request(
+        self, task_runner: TaskRunner, refuse: Refuse
+    ) -> None:
+        refuse("set", error=airflow_error(404), after=1)
+        run = SMS.run(task_runner)
+        failed = run.run_try()
+        assert (failed.state, SMS.requests(task_runner)) == ("up_for_retry", 1)
         assert failed.references == list(run.journal())
 
-    def test_airflow_itself_takes_no_word_from_one_and_the_new_try_knows_what_it_claimed(self, stage: Stage) -> None:
-        run = SMS.run(stage)
+    def test_airflow_ignores_a_replaced_try_and_the_new_try_knows_its_request(self, task_runner: TaskRunner) -> None:
+        run = SMS.run(task_runner)
 
         class Cleared(SMS.operator):  # type: ignore[misc,name-defined]
-            """Somebody clears the task while its request is under way."""
+            """The task is cleared while its request is in flight."""
 
             def build_request(self) -> Any:
                 return Clearing(super().build_request(), run)
 
         run.dag.get_task("send").__class__ = Cleared
-        replaced = run.once()
+        replaced = run.run_try()
         if EACH_TRY_HAS_A_ROW:
             # Airflow 3.4 replaces a running try once it has ended, and takes its word until then.
             assert (replaced.error, [entry["state"] for entry in run.journal().values()]) == ("", ["accepted"])
             run.dag.get_task("send").__class__ = SMS.operator
-            assert (run.once().state, SMS.requests(stage)) == ("success", 1)
+            assert (run.run_try().state, SMS.requests(task_runner)) == ("success", 1)
             return
         # Airflow takes no word from it: the new try is as the clear left it.
         assert replaced.state == "restarting"
         assert "Airflow has replaced this try with another one" in replaced.error
         (reference,) = run.journal()
         run.dag.get_task("send").__class__ = SMS.operator
-        again = run.once()
-        assert (again.state, again.references, SMS.requests(stage)) == ("failed", [reference], 1)
+        again = run.run_try()
+        assert (again.state, again.references, SMS.requests(task_runner)) == ("failed", [reference], 1)
 
 
 class TestAllowedRecipients:
     @pytest.fixture(autouse=True)
-    def staging(self, stage: Stage) -> None:
-        stage.connect("cpaas_default", allowed_recipients=f"{phone('allowed')}, {address('allowed')}")
+    def staging(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", allowed_recipients=f"{phone('allowed')}, {address('allowed')}")
 
-    def test_everybody_else_is_left_out_and_counted_before_any_claim(self, stage: Stage) -> None:
-        run = SMS.run(stage, recipients=[phone("allowed"), phone("outsider"), phone("stranger")])
-        done = run.once()
+    def test_recipients_not_allowed_are_left_out_and_counted_before_the_intent(self, task_runner: TaskRunner) -> None:
+        run = SMS.run(task_runner, recipients=[phone("allowed"), phone("outsider"), phone("stranger")])
+        done = run.run_try()
         assert (done.result["recipients"], done.result["skipped_not_allowed"]) == (1, 2)
         (entry,) = run.journal().values()
         assert len(entry["recipient_hashes"]) == 1
-        assert stage.arrived("sms", digits("outsider")) == []
+        assert task_runner.inbox_items("sms", digits("outsider")) == []
 
     @pytest.mark.parametrize("kind", SENDS.values(), ids=SENDS)
-    def test_with_nobody_left_there_is_neither_claim_nor_request(self, stage: Stage, kind: Kind) -> None:
-        run = kind.run(stage)
-        assert (run.once().state, run.journal(), kind.requests(stage)) == ("skipped", {}, 0)
+    def test_task_without_allowed_recipients_is_skipped_without_intent_and_request(
+        self, task_runner: TaskRunner, kind: Kind
+    ) -> None:
+        run = kind.run(task_runner)
+        assert (run.run_try().state, run.journal(), kind.requests(task_runner)) == ("skipped", {}, 0)
 
-    def test_who_is_allowed_later_is_sent_to_and_nobody_twice(self, stage: Stage) -> None:
-        run = SMS.run(stage, recipients=[phone("allowed"), phone("later")], post_execute=FailsAfterwards(1))
-        run.once()
-        stage.connect("cpaas_default", allowed_recipients=f"{phone('allowed')}, {phone('later')}")
-        second = run.once()
+    def test_recipient_allowed_later_is_sent_to_and_others_not_again(self, task_runner: TaskRunner) -> None:
+        run = SMS.run(task_runner, recipients=[phone("allowed"), phone("later")], post_execute=FailsAfterSend(1))
+        run.run_try()
+        task_runner.connect("cpaas_default", allowed_recipients=f"{phone('allowed')}, {phone('later')}")
+        second = run.run_try()
         assert (second.result["recipients"], second.result["skipped_not_allowed"]) == (2, 0)
-        assert [len(stage.arrived("sms", digits(one))) for one in ("allowed", "later")] == [1, 1]
+        assert [len(task_runner.inbox_items("sms", digits(one))) for one in ("allowed", "later")] == [1, 1]
 
 
 class TestPrivacy:
@@ -213,50 +219,54 @@ class TestPrivacy:
         [("nothing", (SMS, EMAIL, AIRTIME, OTP, ROW)), ("error_under_200", (SMS,)), ("missing_field", (SMS, OTP, ROW))],
         ids=["accepted", "rejected", "unknown"],
     )
-    def test_the_stored_journal_holds_nothing_private(self, stage: Stage, how: str, kinds: tuple[Kind, ...]) -> None:
-        scenes: list[tuple[Kind, dict[str, Any]]] = [
+    def test_stored_journal_holds_nothing_private(
+        self, task_runner: TaskRunner, how: str, kinds: tuple[Kind, ...]
+    ) -> None:
+        cases: list[tuple[Kind, dict[str, Any]]] = [
             (SMS, {"callback": "https://private.example.com/x", "content": "Your parcel is here, {name}"}),
             (EMAIL, {"reply_to": address(RECIPIENT)}),
             (AIRTIME, {}),
             (OTP, {"token": "246813", "unknown_timeout": 0}),
             (ROW, {"columns": {"Name": RECIPIENT, "Phone": phone(RECIPIENT), "Email": address(RECIPIENT)}}),
         ]
-        scenes[0][1]["personalisation"] = [{"to": phone(RECIPIENT), "substitutions": {"name": "Ada Lovelace"}}]
-        for kind, given in (scene for scene in scenes if scene[0] in kinds):
+        cases[0][1]["personalisation"] = [{"to": phone(RECIPIENT), "substitutions": {"name": "Ada Lovelace"}}]
+        for kind, given in (case for case in cases if case[0] in kinds):
             if how == "missing_field":
-                kind.lose(stage, how)
+                kind.lose(task_runner, how)
             elif how != "nothing":
-                stage.sandbox.control(*fault(kind.operation, how))
-            run = kind.run(stage, **given)
-            run.once()
+                task_runner.sandbox.control(*fault(kind.operation, how))
+            run = kind.run(task_runner, **given)
+            run.run_try()
             assert run.journal(), kind.name
-            text = " ".join(f"{row.key} {row.value}" for row in run.stored())
-            assert [word for word in (*self.PRIVATE, stage.sandbox.api_key) if word in text] == [], kind.name
+            text = " ".join(f"{row.key} {row.value}" for row in run.state_rows())
+            assert [word for word in (*self.PRIVATE, task_runner.sandbox.api_key) if word in text] == [], kind.name
 
-    def test_nor_does_anything_else_that_all_these_scenes_left_in_the_state(self, airflow_db: object) -> None:
+    def test_no_state_left_by_these_tests_holds_anything_private(self, airflow_db: object) -> None:
         with create_session() as session:
             texts = [f"{row.key} {row.value}" for row in session.scalars(select(TaskStateStoreModel))]
         assert [text for text in texts for word in self.PRIVATE if word in text] == []
 
-    def test_the_same_person_has_another_name_in_every_task(self, stage: Stage) -> None:
+    def test_recipient_has_another_hash_in_every_run(self, task_runner: TaskRunner) -> None:
         members = set()
         for _ in range(2):
-            run = SMS.run(stage)
-            run.once()
+            run = SMS.run(task_runner)
+            run.run_try()
             members.update(*(entry["recipient_hashes"] for entry in run.journal().values()))
         assert len(members) == 2
 
 
-def test_mapped_instances_have_journals_of_their_own(stage: Stage) -> None:
-    run = SMS.mapped(stage, [{"recipients": phone(RECIPIENT), "content": f"Number {n}"} for n in (0, 1, 2)])
+def test_mapped_instances_have_journals_of_their_own(task_runner: TaskRunner) -> None:
+    run = SMS.mapped(task_runner, [{"recipients": phone(RECIPIENT), "content": f"Number {n}"} for n in (0, 1, 2)])
     # Even where they reach the same person.
-    assert [run.once(map_index=index).state for index in (0, 1, 2)] == ["success"] * 3
+    assert [run.run_try(map_index=index).state for index in (0, 1, 2)] == ["success"] * 3
     journals = [run.journal(map_index=index) for index in (0, 1, 2)]
     assert [len(one) for one in journals] == [1, 1, 1]
     assert len({reference for one in journals for reference in one}) == 3
-    assert {one["external_ref"] for one in SMS.arrived(stage)} == {reference for one in journals for reference in one}
-    again = run.clear(map_index=1).once(map_index=1)
-    assert (again.state, SMS.requests(stage)) == ("success", 3)
+    assert {one["external_ref"] for one in SMS.inbox_items(task_runner)} == {
+        reference for one in journals for reference in one
+    }
+    again = run.clear(map_index=1).run_try(map_index=1)
+    assert (again.state, SMS.requests(task_runner)) == ("success", 3)
 
 
 BAD_VALUES: tuple[tuple[dict[str, Any], str], ...] = (
@@ -281,9 +291,7 @@ class TestArguments:
         ("kind", "given", "words"),
         [*((SMS, *bad) for bad in BAD_VALUES), *((kind, *BAD_VALUES[0]) for kind in KINDS.values() if kind is not SMS)],
     )
-    def test_a_bad_value_is_refused_where_the_dag_is_written(
-        self, kind: Kind, given: dict[str, Any], words: str
-    ) -> None:
+    def test_invalid_value_is_refused_in_the_dag_file(self, kind: Kind, given: dict[str, Any], words: str) -> None:
         with DAG("badly_written", schedule=None), pytest.raises(ValueError, match=rf"^<Task\(.+\): send>: {words}$"):
             kind.operator(task_id="send", **{**kind.arguments(), **given})
 
@@ -294,12 +302,12 @@ class TestArguments:
             (SMS, -3, "must not be negative; it is -3"),
         ],
     )
-    def test_so_it_is_with_max_lateness(self, kind: Kind, value: Any, words: str) -> None:
+    def test_invalid_max_lateness_is_refused_in_the_dag_file(self, kind: Kind, value: Any, words: str) -> None:
         with DAG("badly_written", schedule=None), pytest.raises(ValueError, match=f"max_lateness {words}"):
             kind.operator(task_id="send", **{**kind.arguments(), "max_lateness": value})
 
     @pytest.mark.parametrize("given", [{"max_lateness": None}, {"allow_backfill": True}])
-    def test_a_row_knows_nothing_of_lateness(self, given: dict[str, Any]) -> None:
+    def test_row_knows_nothing_of_lateness(self, given: dict[str, Any]) -> None:
         with DAG("badly_written", schedule=None), pytest.raises(TypeError):
             ROW.operator(task_id="send", **{**ROW.arguments(), **given})
 
@@ -311,37 +319,37 @@ class TestArguments:
         assert task.unknown_timeout == dt.timedelta()
 
     @pytest.mark.parametrize("kind", SENDS.values(), ids=SENDS)
-    def test_allow_backfill_takes_no_word_for_yes(self, kind: Kind) -> None:
+    def test_allow_backfill_that_is_text_is_refused(self, kind: Kind) -> None:
         with pytest.raises(ValueError, match=r"allow_backfill must be True or False; it is 'no'\."):
             kind.operator(task_id="send", **{**kind.arguments(), "allow_backfill": "no"})
 
 
-class TestABackendOfTheWorkers:
+class TestWorkersBackend:
     """There a lost object reads like one that never was, and a replaced try can write: the journal goes past it."""
 
     @pytest.fixture(autouse=True)
     def backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__WORKERS__STATE_STORE_BACKEND", "no.such.Backend")
 
-    def test_the_journal_lies_at_the_server(self, stage: Stage) -> None:
-        run = SMS.run(stage, post_execute=FailsAfterwards(1))
-        first, second = run.to_the_end()
-        assert (first.state, second.state, SMS.requests(stage)) == ("up_for_retry", "success", 1)
+    def test_journal_lies_at_the_server(self, task_runner: TaskRunner) -> None:
+        run = SMS.run(task_runner, post_execute=FailsAfterSend(1))
+        first, second = run.run_to_end()
+        assert (first.state, second.state, SMS.requests(task_runner)) == ("up_for_retry", "success", 1)
         assert [entry["state"] for entry in run.journal().values()] == ["accepted"]
-        assert {row.expires_at for row in run.stored()} == {None}
+        assert {row.expires_at for row in run.state_rows()} == {None}
 
-    def test_a_try_that_was_replaced_writes_nothing(self, stage: Stage) -> None:
-        run = SMS.run(stage)
+    def test_try_that_was_replaced_writes_nothing(self, task_runner: TaskRunner) -> None:
+        run = SMS.run(task_runner)
 
         class Cleared(SMS.operator):  # type: ignore[misc,name-defined]
-            """Somebody clears the task while its request is under way."""
+            """The task is cleared while its request is in flight."""
 
             def build_request(self) -> Any:
                 return Clearing(super().build_request(), run)
 
         run.dag.get_task("send").__class__ = Cleared
         if EACH_TRY_HAS_A_ROW:
-            assert (run.once().error, run.once().state, SMS.requests(stage)) == ("", "success", 1)
+            assert (run.run_try().error, run.run_try().state, SMS.requests(task_runner)) == ("", "success", 1)
             return
-        assert "has replaced this try with another one" in run.once().error
+        assert "has replaced this try with another one" in run.run_try().error
         assert [entry["state"] for entry in run.journal().values()] == ["pending"]

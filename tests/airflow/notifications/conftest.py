@@ -24,6 +24,6 @@ def quick(own_database: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def texts(stage: Any) -> Callable[[], list[str]]:
+def texts(task_runner: Any) -> Callable[[], list[str]]:
     """Returns the texts of all SMS, oldest first."""
-    return lambda: [one["text"] for one in reversed(stage.sandbox.inbox("sms", limit=500)["items"])]
+    return lambda: [one["text"] for one in reversed(task_runner.sandbox.inbox("sms", limit=500)["items"])]

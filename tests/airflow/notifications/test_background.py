@@ -25,7 +25,7 @@ from tests.airflow.notifications.conftest import QUICK
 
 
 @pytest.mark.usefixtures("quick")
-def test_runs_as_long_as_the_application_is_served(stage, texts, monkeypatch) -> None:
+def test_runs_as_long_as_the_application_is_served(task_runner, texts, monkeypatch) -> None:
     monkeypatch.setattr(background, "PAUSE", 0.02)
     with TestClient(send_while_serving(FastAPI(), get_receiver_connection)):
         notifier = SmsNotifier(recipients=ON_CALL, window=1)
@@ -37,18 +37,18 @@ def test_runs_as_long_as_the_application_is_served(stage, texts, monkeypatch) ->
 
 
 @pytest.mark.usefixtures("quick")
-def test_not_reaching_the_service_leaves_the_alerts_to_callers(stage, texts) -> None:
-    stage.connect("shop")
+def test_not_reaching_the_service_leaves_the_alerts_to_callers(task_runner, texts) -> None:
+    task_runner.connect("shop")
     sender = BackgroundSender(get_receiver_connection)
     assert sender.run_once()
-    stage.sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "unavailable", "retry_after": 30})
+    task_runner.sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "unavailable", "retry_after": 30})
     notifier = SmsNotifier(recipients=ON_CALL, cpaas_conn_id="shop", window=1)
     notifier(context(1))
     with open_database() as database:
         groups = AlertGroups(database, background.TIMING)
         [waiting] = groups.waiting()
         groups.check(waiting.name, can_send=False)
-    stage.sandbox.control("PUT", "scene", {"faults": []})
+    task_runner.sandbox.control("PUT", "scene", {"faults": []})
     notifier(context(2))
     [text] = texts()
     assert text.startswith("Airflow: 2 alerts since ")
@@ -85,7 +85,7 @@ AGED = {"first_at": datetime.now(UTC) - HOUR, "last_at": datetime.now(UTC) - HOU
     ("newer", "sent"),
     [(WHOLE | {"unheard_of": 1}, ["Look!"]), ({"unheard_of": 1}, []), ([], [])],
 )
-def test_alert_of_a_newer_version_keeps_no_other_waiting(stage, texts, caplog, newer, sent) -> None:
+def test_alert_of_a_newer_version_keeps_no_other_waiting(task_runner, texts, caplog, newer, sent) -> None:
     """As workers are upgraded before the API server."""
     connection = get_receiver_connection("cpaas_default")
     assert connection is not None
@@ -99,7 +99,7 @@ def test_alert_of_a_newer_version_keeps_no_other_waiting(stage, texts, caplog, n
 
 
 @pytest.mark.usefixtures("quick")
-def test_alert_of_now_is_sent_although_others_waited_for_a_day(stage, texts, caplog) -> None:
+def test_alert_of_now_is_sent_although_others_waited_for_a_day(task_runner, texts, caplog) -> None:
     caplog.set_level(logging.INFO)
     now, days_ago = datetime.now(UTC), datetime.now(UTC) - timedelta(days=2)
     waiting("new", alerts=26, first_at=days_ago, last_at=now - timedelta(minutes=1))

@@ -176,7 +176,7 @@ def test_api_server_without_the_connection_leaves_sending_to_the_callers(
     sender.stop()
 
 
-def test_of_two_api_servers_one_sends(service, database) -> None:
+def test_only_one_of_two_api_servers_sends(service, database) -> None:
     first, second = BackgroundSender(get_receiver_connection), BackgroundSender(get_receiver_connection)
     assert [first.run_once(), second.run_once()] == [True, False]
     first._thread = second._thread  # neither runs

@@ -1,4 +1,4 @@
-"""BuyAirtimeOperator as real task instances: money is spent once."""
+"""BuyAirtimeOperator as real task instances: a purchase is made once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from airflow.sdk import task
 
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
-from tests.airflow.harness.fixed_response import responding
-from tests.airflow.harness.stage import Stage, balance, busy, digits, fault, on_stage, phone
+from tests.airflow.harness.fixed_response import fixed_response_server
+from tests.airflow.harness.task_runner import TaskRunner, balance, busy, digits, fault, open_task_runner, phone
 from tests.sandbox import Sandbox
 from tests.unit.docs.results import documented_keys
 
@@ -36,23 +36,23 @@ PERMANENT = {
 
 
 @pytest.fixture(scope="module")
-def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
+def finished_run(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskRunner]:
     with (
-        responding(404) as gone_by_404,
-        responding(410) as gone_by_410,
-        on_stage(
+        fixed_response_server(404) as gone_by_404,
+        fixed_response_server(410) as gone_by_410,
+        open_task_runner(
             sandbox_process,
             cpaas_staging={"allowed_recipients": phone("allowed")},
             cpaas_without_404={"host": gone_by_404},
             cpaas_without_410={"host": gone_by_410},
-        ) as stage,
+        ) as task_runner,
     ):
 
-        def airtime(scene: str, *trouble: tuple, **given: object) -> BuyAirtimeOperator:
-            arguments = {"network": "MTN", "amount": 100, "recipient": phone(scene)} | given
-            return BuyAirtimeOperator(task_id=stage.set(scene, *trouble), **arguments)
+        def airtime(case: str, *trouble: tuple, **given: object) -> BuyAirtimeOperator:
+            arguments = {"network": "MTN", "amount": 100, "recipient": phone(case)} | given
+            return BuyAirtimeOperator(task_id=task_runner.prepare(case, *trouble), **arguments)
 
-        with stage.dag("airtime", params={"network": "glo", "amount": 75, "to": phone("by_params")}) as dag:
+        with task_runner.dag("airtime", params={"network": "glo", "amount": 75, "to": phone("by_params")}) as dag:
             airtime(
                 "rendered",
                 network="{{ params.network }}",
@@ -82,18 +82,18 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
                 airtime(f"permanent_{name}", *trouble, **arguments)
             airtime("allowed", cpaas_conn_id="cpaas_staging")
             airtime("outsider", cpaas_conn_id="cpaas_staging")
-        yield stage.play(dag)
+        yield task_runner.run_dag(dag)
 
 
 class TestResult:
-    def test_every_templated_field_reaches_the_service_rendered(self, played: Stage) -> None:
-        (purchase,) = played.arrived("airtime", digits("by_params"))
+    def test_templated_fields_reach_the_service_rendered(self, finished_run: TaskRunner) -> None:
+        (purchase,) = finished_run.inbox_items("airtime", digits("by_params"))
         assert (purchase["network"], purchase["amount"]) == ("Glo", 75)
         assert (purchase["external_ref"], purchase["callback"]) == ("ref-airtime", "http://127.0.0.1:9/glo")
 
-    def test_it_is_the_purchase_without_the_number(self, played: Stage) -> None:
-        (purchase,) = played.arrived("airtime", digits("by_params"))
-        result = played.xcom("rendered")
+    def test_result_is_the_purchase_without_the_number(self, finished_run: TaskRunner) -> None:
+        (purchase,) = finished_run.inbox_items("airtime", digits("by_params"))
+        result = finished_run.xcom("rendered")
         assert set(result) == documented_keys(BuyAirtimeOperator) == {
             "id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime",
             "references", "delivery_reports", "unknown_recipients", "unknown_references",
@@ -101,61 +101,63 @@ class TestResult:
         assert (result["id"], result["status"], result["charge"]) == (purchase["id"], "pending", 75)
         assert result["refunded"] is False
 
-    def test_the_rendered_tab_shows_the_number_masked(self, played: Stage) -> None:
-        shown = played.rendered("rendered")
+    def test_rendered_tab_shows_the_number_masked(self, finished_run: TaskRunner) -> None:
+        shown = finished_run.rendered("rendered")
         assert shown["recipient"] == f"0803****{phone('by_params')[-3:]}"
         assert shown["callback"] == "http://127.0.0.1/***"
         assert shown["amount"] == "75"
 
-    def test_the_recipient_comes_from_an_upstream_task(self, played: Stage) -> None:
-        assert len(played.arrived("airtime", digits("winner"))) == 1
+    def test_recipient_comes_from_an_upstream_task(self, finished_run: TaskRunner) -> None:
+        assert len(finished_run.inbox_items("airtime", digits("winner"))) == 1
 
-    def test_mapped_instances_buy_their_own(self, played: Stage) -> None:
+    def test_mapped_instances_buy_their_own(self, finished_run: TaskRunner) -> None:
         for index, amount in enumerate((60, 70)):
-            (purchase,) = played.arrived("airtime", digits(f"mapped_{amount}"))
-            assert played.xcom("mapped", index)["id"] == purchase["id"]
-            assert played.rendered("mapped", index)["recipient"].startswith("0803****")
+            (purchase,) = finished_run.inbox_items("airtime", digits(f"mapped_{amount}"))
+            assert finished_run.xcom("mapped", index)["id"] == purchase["id"]
+            assert finished_run.rendered("mapped", index)["recipient"].startswith("0803****")
 
 
 class TestRetries:
-    @pytest.mark.parametrize("scene", ["busy_at_first", "refused_at_first"])
-    def test_what_surely_was_not_bought_is_bought_by_the_next_try(self, played: Stage, scene: str) -> None:
-        assert played.outcome(scene) == ("success", 2)
-        assert len(played.arrived("airtime", digits(scene))) == 1
+    @pytest.mark.parametrize("case", ["busy_at_first", "refused_at_first"])
+    def test_purchase_not_made_is_made_by_the_next_try(self, finished_run: TaskRunner, case: str) -> None:
+        assert finished_run.outcome(case) == ("success", 2)
+        assert len(finished_run.inbox_items("airtime", digits(case))) == 1
 
-    def test_an_unavailable_service_proves_nothing_about_money(self, played: Stage) -> None:
-        assert played.outcome("unavailable") == ("failed", 1)
-        assert "unknown" in played.error("unavailable")
+    def test_unavailable_service_proves_nothing_about_money(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("unavailable") == ("failed", 1)
+        assert "unknown" in finished_run.error("unavailable")
 
     @pytest.mark.parametrize("kind", UNKNOWN)
-    def test_what_may_have_been_bought_is_never_bought_again(self, played: Stage, kind: str) -> None:
-        assert played.outcome(f"unknown_{kind}") == ("failed", 1)
-        assert len(played.arrived("airtime", digits(f"unknown_{kind}"))) == 1
+    def test_unknown_purchase_is_not_repeated(self, finished_run: TaskRunner, kind: str) -> None:
+        assert finished_run.outcome(f"unknown_{kind}") == ("failed", 1)
+        assert len(finished_run.inbox_items("airtime", digits(f"unknown_{kind}"))) == 1
 
     @pytest.mark.parametrize("kind", PERMANENT)
-    def test_what_repeating_cannot_mend_fails_at_once(self, played: Stage, kind: str) -> None:
-        assert played.outcome(f"permanent_{kind}") == ("failed", 1)
-        assert PERMANENT[kind][2] in played.error(f"permanent_{kind}")
-        assert played.arrived("airtime", digits(f"permanent_{kind}")) == []
+    def test_permanent_error_fails_without_a_retry(self, finished_run: TaskRunner, kind: str) -> None:
+        assert finished_run.outcome(f"permanent_{kind}") == ("failed", 1)
+        assert PERMANENT[kind][2] in finished_run.error(f"permanent_{kind}")
+        assert finished_run.inbox_items("airtime", digits(f"permanent_{kind}")) == []
 
-    def test_a_duplicate_fails_at_once_and_says_that_nothing_was_bought(self, played: Stage) -> None:
-        assert played.outcome("bought") == ("success", 1)
-        assert played.outcome("duplicate") == ("failed", 1)
-        assert "not bought: the service bought the same amount for this recipient" in played.error("duplicate")
-        assert [purchase["status"] for purchase in played.arrived("airtime", digits("twice"))][1:] == ["duplicate"]
+    def test_duplicate_response_fails_and_the_error_says_nothing_was_bought(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("bought") == ("success", 1)
+        assert finished_run.outcome("duplicate") == ("failed", 1)
+        assert "not bought: the service bought the same amount for this recipient" in finished_run.error("duplicate")
+        assert [purchase["status"] for purchase in finished_run.inbox_items("airtime", digits("twice"))][1:] == [
+            "duplicate"
+        ]
 
 
 class TestDeprecation:
-    @pytest.mark.parametrize("scene", ["rendered", "busy_at_first"])
-    def test_every_try_says_once_that_the_operation_is_deprecated(self, played: Stage, scene: str) -> None:
-        _, tries = played.outcome(scene)
-        assert played.log(scene).count(DEPRECATED) == tries
+    @pytest.mark.parametrize("case", ["rendered", "busy_at_first"])
+    def test_each_try_logs_the_deprecation_once(self, finished_run: TaskRunner, case: str) -> None:
+        _, tries = finished_run.outcome(case)
+        assert finished_run.log(case).count(DEPRECATED) == tries
 
 
 class TestAllowedRecipients:
-    def test_who_is_allowed_is_topped_up(self, played: Stage) -> None:
-        assert played.outcome("allowed") == ("success", 1)
+    def test_allowed_recipient_is_topped_up(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("allowed") == ("success", 1)
 
-    def test_anybody_else_is_skipped(self, played: Stage) -> None:
-        assert played.outcome("outsider") == ("skipped", 1)
-        assert played.arrived("airtime", digits("outsider")) == []
+    def test_recipient_not_allowed_is_skipped(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("outsider") == ("skipped", 1)
+        assert finished_run.inbox_items("airtime", digits("outsider")) == []

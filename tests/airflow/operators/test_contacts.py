@@ -1,4 +1,4 @@
-"""The operators of the contact table as real task instances: authors name columns, ids are looked up."""
+"""The operators of the contact table as real task instances: authors name columns, the operators look up their ids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cpaas_provider.operators.contacts import (
     UpdateContactRowOperator,
     UpsertContactRowOperator,
 )
-from tests.airflow.harness.stage import Stage, address, busy, digits, fault, on_stage, phone
+from tests.airflow.harness.task_runner import TaskRunner, address, busy, digits, fault, open_task_runner, phone
 from tests.sandbox import Sandbox
 
 NAME, PHONE, EMAIL, BIRTHDAY, PLAN, TAGS, WEBSITE, POINTS = (f"col_7f3a0{n}" for n in range(1, 9))
@@ -44,23 +44,23 @@ MISFITS: dict[str, tuple[Any, list[str], str]] = {
 
 
 @pytest.fixture(scope="module")
-def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
-    with on_stage(sandbox_process) as stage:
+def finished_run(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskRunner]:
+    with open_task_runner(sandbox_process) as task_runner:
         rows = ["read", "update", "clear", "clear_empty", "upsert", "delete", "deleted_later", "mapped_0", "mapped_1"]
         rows += ["busy_update", "cut_update", "cut_delete", "from_task", "native"]
         seeds = [{"id": f"row_{row}", "columns": {NAME: "Before", POINTS: 1, EMAIL: "b@example.com"}} for row in rows]
         sandbox_process.control("POST", "seed", {"rows": seeds})
 
-        with stage.dag("contacts", params={"row": "row_read", "name": "Ada"}) as dag:
+        with task_runner.dag("contacts", params={"row": "row_read", "name": "Ada"}) as dag:
             GetContactTableOperator(task_id="table", cpaas_conn_id="cpaas_{{ 'default' }}")
-            GetContactTableOperator(task_id=stage.set("table_busy", busy("get_contact_table")))
+            GetContactTableOperator(task_id=task_runner.prepare("table_busy", busy("get_contact_table")))
             GetContactTableOperator(task_id="table_wrong_key", cpaas_conn_id="cpaas_wrong_key")
             GetContactRowOperator(task_id="read", row_id="{{ params.row }}")
             GetContactRowOperator(task_id="read_narrowed", row_id="row_read", return_fields=["Points", "Plan"])
             GetContactRowOperator(task_id="read_unknown_field", row_id="row_read", return_fields=["Colour"])
             GetContactRowOperator(task_id="read_gone", row_id="row_nobody_has")
             GetContactRowOperator(
-                task_id=stage.set("read_broken_at_first", fault("get_contact_row", "broken_json", times=5)),
+                task_id=task_runner.prepare("read_broken_at_first", fault("get_contact_row", "broken_json", times=5)),
                 row_id="row_read",
             )
             CreateContactRowOperator(
@@ -77,9 +77,12 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
                 },
             )
             for name, trouble in UNKNOWN.items():
-                CreateContactRowOperator(task_id=stage.set(f"unknown_{name}", *trouble), columns={"Name": name})
+                CreateContactRowOperator(
+                    task_id=task_runner.prepare(f"unknown_{name}", *trouble), columns={"Name": name}
+                )
             CreateContactRowOperator(
-                task_id=stage.set("create_busy_at_first", busy("create_contact_row")), columns={"Name": "Busy"}
+                task_id=task_runner.prepare("create_busy_at_first", busy("create_contact_row")),
+                columns={"Name": "Busy"},
             )
             for name, (cells, _, _) in MISFITS.items():
                 CreateContactRowOperator(task_id=f"misfit_{name}", columns=cells)
@@ -97,12 +100,12 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
             )
             UpdateContactRowOperator(task_id="update_gone", row_id="row_nobody_has", columns={"Name": "After"})
             UpdateContactRowOperator(
-                task_id=stage.set("busy_update", busy("update_contact_row")),
+                task_id=task_runner.prepare("busy_update", busy("update_contact_row")),
                 row_id="row_busy_update",
                 columns={"Name": "After"},
             )
             UpdateContactRowOperator(
-                task_id=stage.set("cut_update", fault("update_contact_row", "cut_after", times=5)),
+                task_id=task_runner.prepare("cut_update", fault("update_contact_row", "cut_after", times=5)),
                 row_id="row_cut_update",
                 columns={"Name": "After"},
             )
@@ -121,23 +124,23 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
             again = "{{ ti.xcom_pull('upsert_twice')['row_id'] }}"
             created >> UpsertContactRowOperator(task_id="upsert_again", row_id=again, **upsert)
             UpsertContactRowOperator(
-                task_id=stage.set("upsert_cut", fault("create_contact_row", "cut_after")), **upsert
+                task_id=task_runner.prepare("upsert_cut", fault("create_contact_row", "cut_after")), **upsert
             )
 
             DeleteContactRowOperator(task_id="delete", row_id="row_{{ 'delete' }}")
             DeleteContactRowOperator(task_id="delete_gone", row_id="row_nobody_has")
             DeleteContactRowOperator(task_id="delete_skipping", row_id="row_nobody_has", skip_if_missing=True)
             DeleteContactRowOperator(
-                task_id=stage.set("cut_delete", fault("delete_contact_row", "cut_after", times=1)),
+                task_id=task_runner.prepare("cut_delete", fault("delete_contact_row", "cut_after", times=1)),
                 row_id="row_cut_delete",
             )
-        yield stage.play(dag)
+        yield task_runner.run_dag(dag)
 
 
 @pytest.fixture(scope="module")
-def rows(played: Stage) -> dict[str, dict[str, Any]]:
+def rows(finished_run: TaskRunner) -> dict[str, dict[str, Any]]:
     """The rows there are in the end, by id."""
-    found = played.sandbox.inbox("contacts", limit=1000)["items"]
+    found = finished_run.sandbox.inbox("contacts", limit=1000)["items"]
     return {row["id"]: row["columns"] for row in found}
 
 
@@ -146,42 +149,46 @@ def named(rows: dict[str, dict[str, Any]], name: str) -> int:
 
 
 class TestGetTable:
-    def test_the_columns_are_the_result(self, played: Stage) -> None:
-        table = played.xcom("table")
+    def test_columns_are_the_result(self, finished_run: TaskRunner) -> None:
+        table = finished_run.xcom("table")
         assert set(table) == {"id", "columns"}
         assert table["columns"][0] == {"id": NAME, "name": "Name", "type": "TEXT"}
         assert len(table["columns"]) == 8
 
-    def test_a_busy_service_is_asked_again_by_the_next_try(self, played: Stage) -> None:
-        assert played.outcome("table_busy") == ("success", 2)
+    def test_busy_service_is_retried(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("table_busy") == ("success", 2)
 
-    def test_a_wrong_key_fails_at_once(self, played: Stage) -> None:
-        assert played.outcome("table_wrong_key") == ("failed", 1)
+    def test_wrong_key_fails_at_once(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("table_wrong_key") == ("failed", 1)
 
 
 class TestGetRow:
-    def test_cells_go_by_name(self, played: Stage) -> None:
-        result = played.xcom("read")
+    def test_row_has_its_cells_by_column_name(self, finished_run: TaskRunner) -> None:
+        result = finished_run.xcom("read")
         assert result["row_id"] == "row_read"
         assert (result["columns"]["Name"], result["columns"]["Points"]) == ("Before", 1)
 
-    def test_return_fields_narrow_them(self, played: Stage) -> None:
-        assert played.xcom("read_narrowed")["columns"] == {"Points": 1, "Plan": None}
+    def test_return_fields_narrow_them(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("read_narrowed")["columns"] == {"Points": 1, "Plan": None}
 
-    def test_a_field_that_is_no_column_fails_at_once(self, played: Stage) -> None:
-        assert played.outcome("read_unknown_field") == ("failed", 1)
-        assert "return_fields names fields that the record does not have: Colour" in played.error("read_unknown_field")
+    def test_field_that_is_no_column_fails_at_once(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("read_unknown_field") == ("failed", 1)
+        assert "return_fields names fields that the record does not have: Colour" in finished_run.error(
+            "read_unknown_field"
+        )
 
-    def test_a_row_that_is_not_there_fails_at_once(self, played: Stage) -> None:
-        assert played.outcome("read_gone") == ("failed", 1)
+    def test_missing_row_fails_without_a_retry(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("read_gone") == ("failed", 1)
 
-    def test_reading_again_is_harmless(self, played: Stage) -> None:
-        assert played.outcome("read_broken_at_first") == ("success", 2)
+    def test_reading_again_is_harmless(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("read_broken_at_first") == ("success", 2)
 
 
 class TestCreate:
-    def test_every_type_of_cell_is_written_by_column_name(self, played: Stage, rows: dict[str, dict[str, Any]]) -> None:
-        assert rows[played.xcom("create")["row_id"]] == {
+    def test_cells_of_all_types_are_written_by_column_name(
+        self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]
+    ) -> None:
+        assert rows[finished_run.xcom("create")["row_id"]] == {
             NAME: "Ada",
             PHONE: digits("create"),
             EMAIL: address("create"),
@@ -191,111 +198,113 @@ class TestCreate:
             WEBSITE: "https://example.com/Ada",
             POINTS: 12,
         }
-        assert played.xcom("create")["created"] is True
+        assert finished_run.xcom("create")["created"] is True
 
-    def test_the_rendered_tab_shows_column_names_only(self, played: Stage) -> None:
-        shown = played.rendered("create")["columns"]
+    def test_rendered_tab_shows_column_names_only(self, finished_run: TaskRunner) -> None:
+        shown = finished_run.rendered("create")["columns"]
         assert set(shown) == {"Name", "phone", " EMAIL ", "Birthday", "Plan", "Tags", WEBSITE, "Points"}
         assert set(shown.values()) == {"***"}
 
-    def test_a_busy_service_is_asked_again_by_the_next_try(
-        self, played: Stage, rows: dict[str, dict[str, Any]]
-    ) -> None:
-        assert played.outcome("create_busy_at_first") == ("success", 2)
+    def test_busy_service_is_retried(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]) -> None:
+        assert finished_run.outcome("create_busy_at_first") == ("success", 2)
         assert named(rows, "Busy") == 1
 
     @pytest.mark.parametrize("kind", UNKNOWN)
-    def test_what_may_have_been_created_is_never_created_again(
-        self, played: Stage, rows: dict[str, dict[str, Any]], kind: str
+    def test_unknown_creation_is_not_repeated(
+        self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]], kind: str
     ) -> None:
-        assert played.outcome(f"unknown_{kind}") == ("failed", 1)
+        assert finished_run.outcome(f"unknown_{kind}") == ("failed", 1)
         assert named(rows, kind) == 1
 
     @pytest.mark.parametrize("kind", MISFITS)
     def test_cells_that_do_not_fit_fail_at_once_and_name_all_faults_but_no_value(
-        self, played: Stage, kind: str
+        self, finished_run: TaskRunner, kind: str
     ) -> None:
         _, told, untold = MISFITS[kind]
-        assert played.outcome(f"misfit_{kind}") == ("failed", 1)
-        assert [words for words in told if words not in played.error(f"misfit_{kind}")] == []
-        assert untold not in played.error(f"misfit_{kind}")
+        assert finished_run.outcome(f"misfit_{kind}") == ("failed", 1)
+        assert [words for words in told if words not in finished_run.error(f"misfit_{kind}")] == []
+        assert untold not in finished_run.error(f"misfit_{kind}")
 
-    def test_a_broken_template_fails_at_once(self, played: Stage) -> None:
-        assert played.outcome("broken_template") == ("failed", 1)
-        assert "template of columns cannot be rendered" in played.error("broken_template")
+    def test_broken_template_fails_at_once(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("broken_template") == ("failed", 1)
+        assert "template of columns cannot be rendered" in finished_run.error("broken_template")
 
 
 class TestUpdate:
-    def test_only_the_cells_given_change(self, played: Stage, rows: dict[str, dict[str, Any]]) -> None:
-        assert played.xcom("update") == {"row_id": "row_update", "created": False}
+    def test_update_changes_only_given_cells(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]) -> None:
+        assert finished_run.xcom("update") == {"row_id": "row_update", "created": False}
         changed = rows["row_update"]
         assert (changed[NAME], changed[POINTS], changed[EMAIL]) == ("After", 1, "b@example.com")
 
-    def test_cells_come_from_an_upstream_task(self, played: Stage, rows: dict[str, dict[str, Any]]) -> None:
+    def test_cells_come_from_an_upstream_task(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]) -> None:
         assert (rows["row_from_task"][NAME], rows["row_from_task"][POINTS]) == ("From a task", 7)
 
-    @pytest.mark.parametrize("scene", ["clear", "clear_empty"])
-    def test_none_clears_a_cell_either_way(self, played: Stage, rows: dict[str, dict[str, Any]], scene: str) -> None:
-        assert played.outcome(scene) == ("success", 1)
-        assert rows[f"row_{scene}"][POINTS] is None
+    @pytest.mark.parametrize("case", ["clear", "clear_empty"])
+    def test_none_clears_a_cell(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]], case: str) -> None:
+        assert finished_run.outcome(case) == ("success", 1)
+        assert rows[f"row_{case}"][POINTS] is None
 
-    def test_a_row_that_is_not_there_fails_at_once(self, played: Stage) -> None:
-        assert played.outcome("update_gone") == ("failed", 1)
+    def test_missing_row_fails_without_a_retry(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("update_gone") == ("failed", 1)
 
-    @pytest.mark.parametrize("scene", ["busy_update", "cut_update"])
-    def test_repeating_an_update_is_safe(self, played: Stage, rows: dict[str, dict[str, Any]], scene: str) -> None:
-        assert played.outcome(scene) == ("success", 2)
-        assert rows[f"row_{scene}"][NAME] == "After"
+    @pytest.mark.parametrize("case", ["busy_update", "cut_update"])
+    def test_repeated_update_is_safe(
+        self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]], case: str
+    ) -> None:
+        assert finished_run.outcome(case) == ("success", 2)
+        assert rows[f"row_{case}"][NAME] == "After"
 
-    def test_mapped_instances_change_their_own(self, played: Stage, rows: dict[str, dict[str, Any]]) -> None:
+    def test_mapped_instances_change_their_own(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]) -> None:
         assert [rows[f"row_mapped_{n}"][NAME] for n in (0, 1)] == ["Number 0", "Number 1"]
-        assert played.rendered("mapped", 1)["columns"] == {"Name": "***"}
+        assert finished_run.rendered("mapped", 1)["columns"] == {"Name": "***"}
 
 
 class TestUpsert:
-    def test_a_row_that_exists_is_changed(self, played: Stage, rows: dict[str, dict[str, Any]]) -> None:
-        assert played.xcom("upsert") == {"row_id": "row_upsert", "created": False, **NOTHING_UNKNOWN}
+    def test_upsert_changes_an_existing_row(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]) -> None:
+        assert finished_run.xcom("upsert") == {"row_id": "row_upsert", "created": False, **NOTHING_UNKNOWN}
         assert rows["row_upsert"][NAME] == "Upserted"
 
     @pytest.mark.parametrize("given", ["none", "empty", "rendered_none", "blank", "gone", "number"])
-    def test_without_a_row_one_is_created(self, played: Stage, rows: dict[str, dict[str, Any]], given: str) -> None:
-        result = played.xcom(f"upsert_{given}")
+    def test_upsert_without_a_row_creates_one(
+        self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]], given: str
+    ) -> None:
+        result = finished_run.xcom(f"upsert_{given}")
         assert result["created"] is True
         assert rows[result["row_id"]][NAME] == "Upserted"
 
-    def test_a_row_that_went_is_said_to_be_gone(self, played: Stage) -> None:
-        assert "The list no longer has a row with this id. Creating a new one." in played.log("upsert_gone")
+    def test_upsert_of_a_deleted_row_reports_it_as_gone(self, finished_run: TaskRunner) -> None:
+        assert "The list no longer has a row with this id. Creating a new one." in finished_run.log("upsert_gone")
 
-    def test_unless_only_what_exists_may_be_changed(self, played: Stage) -> None:
-        assert played.outcome("upsert_strict") == ("failed", 1)
+    def test_upsert_of_a_missing_row_fails_without_create_if_missing(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("upsert_strict") == ("failed", 1)
 
-    def test_the_result_is_the_row_id_for_the_next_time(self, played: Stage) -> None:
-        first, again = played.xcom("upsert_twice"), played.xcom("upsert_again")
+    def test_result_is_the_row_id_for_the_next_time(self, finished_run: TaskRunner) -> None:
+        first, again = finished_run.xcom("upsert_twice"), finished_run.xcom("upsert_again")
         assert again == {"row_id": first["row_id"], "created": False, **NOTHING_UNKNOWN}
 
-    def test_what_may_have_been_created_is_never_created_again(self, played: Stage) -> None:
-        assert played.outcome("upsert_cut") == ("failed", 1)
+    def test_unknown_creation_is_not_repeated(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("upsert_cut") == ("failed", 1)
 
 
 class TestDelete:
-    def test_the_row_is_gone(self, played: Stage, rows: dict[str, dict[str, Any]]) -> None:
-        assert played.xcom("delete") == {"row_id": "row_delete", "deleted": True}
+    def test_deleted_row_is_gone(self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]) -> None:
+        assert finished_run.xcom("delete") == {"row_id": "row_delete", "deleted": True}
         assert "row_delete" not in rows
 
-    def test_a_row_that_is_not_there_fails_at_once(self, played: Stage) -> None:
-        assert played.outcome("delete_gone") == ("failed", 1)
+    def test_missing_row_fails_without_a_retry(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("delete_gone") == ("failed", 1)
 
-    def test_or_skips(self, played: Stage) -> None:
-        assert played.outcome("delete_skipping") == ("skipped", 1)
+    def test_missing_row_skips_on_request(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("delete_skipping") == ("skipped", 1)
 
-    def test_a_cut_deletion_is_repeated_and_finding_nothing_is_success(
-        self, played: Stage, rows: dict[str, dict[str, Any]]
+    def test_cut_deletion_is_repeated_and_finding_nothing_is_success(
+        self, finished_run: TaskRunner, rows: dict[str, dict[str, Any]]
     ) -> None:
-        assert played.outcome("cut_delete") == ("success", 1)
+        assert finished_run.outcome("cut_delete") == ("success", 1)
         assert "row_cut_delete" not in rows
 
 
-def test_rows_created_are_as_many_as_the_tasks_say(played: Stage, rows: dict[str, dict[str, Any]]) -> None:
-    created = played.sandbox.counters()["contacts"]["created"]
+def test_rows_created_are_as_many_as_the_tasks_say(finished_run: TaskRunner, rows: dict[str, dict[str, Any]]) -> None:
+    created = finished_run.sandbox.counters()["contacts"]["created"]
     said = 2 + len(UNKNOWN) + 6 + 1 + 1
     assert created == said

@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import task
 
 from cpaas_provider.operators.email import SendEmailOperator
-from tests.airflow.harness.stage import Stage, address, balance, busy, fault, on_stage
+from tests.airflow.harness.task_runner import TaskRunner, address, balance, busy, fault, open_task_runner
 from tests.sandbox import Sandbox
 from tests.unit.docs.results import documented_keys
 
@@ -62,20 +62,20 @@ BAD_RECIPIENTS = {
 
 
 @pytest.fixture(scope="module")
-def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
+def finished_run(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskRunner]:
     staging = {"allowed_recipients": f"{address('allowed')}, @inside.example.com"}
-    with on_stage(
+    with open_task_runner(
         sandbox_process,
         cpaas_no_sender={"email_sender_id": ""},
         cpaas_staging=staging,
         cpaas_small={"recipients_per_request": 2},
-    ) as stage:
+    ) as task_runner:
 
-        def email(scene: str, *trouble: tuple, **given: object) -> SendEmailOperator:
-            arguments = {"recipients": [address(scene)], "content": "Hello"} | given
-            return SendEmailOperator(task_id=stage.set(scene, *trouble), **arguments)
+        def email(case: str, *trouble: tuple, **given: object) -> SendEmailOperator:
+            arguments = {"recipients": [address(case)], "content": "Hello"} | given
+            return SendEmailOperator(task_id=task_runner.prepare(case, *trouble), **arguments)
 
-        with stage.dag("email", params={"shop": "Shoes", "to": address("by_params")}) as dag:
+        with task_runner.dag("email", params={"shop": "Shoes", "to": address("by_params")}) as dag:
             email(
                 "rendered",
                 recipients="{{ params.to }}",
@@ -126,12 +126,12 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
             )
             email("staging_nobody", cpaas_conn_id="cpaas_staging")
             email("too_many", recipients=[address("m1"), address("m2"), address("m3")], cpaas_conn_id="cpaas_small")
-        yield stage.play(dag)
+        yield task_runner.run_dag(dag)
 
 
 class TestRendering:
-    def test_every_templated_field_reaches_the_service_rendered(self, played: Stage) -> None:
-        (message,) = played.arrived("email", address("by_params"))
+    def test_templated_fields_reach_the_service_rendered(self, finished_run: TaskRunner) -> None:
+        (message,) = finished_run.inbox_items("email", address("by_params"))
         assert message["text"] == "Dear Shoes friend, from Shoes"
         assert message["subject"] == "News of Shoes"
         assert message["sender_id"] == "shoes@example.com"
@@ -140,16 +140,16 @@ class TestRendering:
         assert message["external_ref"] == "ref-email"
         assert message["callback"] == "http://127.0.0.1:9/Shoes"
 
-    def test_a_template_of_the_service_is_filled(self, played: Stage) -> None:
-        (message,) = played.arrived("email", address("templated"))
+    def test_template_of_the_service_is_filled(self, finished_run: TaskRunner) -> None:
+        (message,) = finished_run.inbox_items("email", address("templated"))
         assert message["text"].startswith("Dear Ada,")
 
-    def test_recipients_come_from_an_upstream_task(self, played: Stage) -> None:
-        assert played.xcom("from_task")["recipients"] == 2
-        assert len(played.arrived("email", address("from_task_2"))) == 1
+    def test_recipients_come_from_an_upstream_task(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("from_task")["recipients"] == 2
+        assert len(finished_run.inbox_items("email", address("from_task_2"))) == 1
 
-    def test_the_rendered_tab_shows_summaries_of_what_is_private(self, played: Stage) -> None:
-        shown = played.rendered("rendered")
+    def test_rendered_tab_shows_summaries_of_what_is_private(self, finished_run: TaskRunner) -> None:
+        shown = finished_run.rendered("rendered")
         assert shown["recipients"] == "1 recipient: b****@people.example.com"
         assert shown["content"] == "<23 characters>"
         assert shown["subject"] == "<13 characters>"
@@ -160,9 +160,9 @@ class TestRendering:
 
 
 class TestResult:
-    def test_it_is_ids_counts_and_cost(self, played: Stage) -> None:
-        (message,) = played.arrived("email", address("by_params"))
-        result = played.xcom("rendered")
+    def test_result_has_ids_counts_and_cost(self, finished_run: TaskRunner) -> None:
+        (message,) = finished_run.inbox_items("email", address("by_params"))
+        result = finished_run.xcom("rendered")
         assert set(result) == documented_keys(SendEmailOperator) == {
             "id", "recipients", "charge", "balance", "created_datetime", "skipped_not_allowed",
             "skipped_suppressed", "skipped_frequency_cap",
@@ -170,57 +170,59 @@ class TestResult:
         }  # fmt: skip
         assert (result["id"], result["recipients"], result["charge"]) == (message["message_id"], 1, 0.5)
 
-    def test_an_address_named_twice_gets_one_email(self, played: Stage) -> None:
-        assert played.xcom("repeats")["recipients"] == 1
+    def test_address_named_twice_gets_one_email(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("repeats")["recipients"] == 1
 
-    def test_capitals_do_not_make_another_recipient(self, played: Stage) -> None:
-        assert played.xcom("capitals")["recipients"] == 1
-        (message,) = played.arrived("email", "Cap.Itals@people.example.com")
+    def test_address_in_another_case_is_the_same_recipient(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("capitals")["recipients"] == 1
+        (message,) = finished_run.inbox_items("email", "Cap.Itals@people.example.com")
         assert message["text"] == "Dear Ada"
 
-    def test_mapped_instances_send_their_own_and_a_bad_one_fails_alone(self, played: Stage) -> None:
-        (message,) = played.arrived("email", address("mapped_0"))
+    def test_mapped_instances_send_their_own_and_an_invalid_one_fails_alone(self, finished_run: TaskRunner) -> None:
+        (message,) = finished_run.inbox_items("email", address("mapped_0"))
         assert message["text"] == "Number 0"
-        assert [played.outcome("mapped", index) for index in (0, 1)] == [("success", 1), ("failed", 1)]
-        assert played.rendered("mapped", 0)["recipients"] == "1 recipient: m****@people.example.com"
+        assert [finished_run.outcome("mapped", index) for index in (0, 1)] == [("success", 1), ("failed", 1)]
+        assert finished_run.rendered("mapped", 0)["recipients"] == "1 recipient: m****@people.example.com"
 
 
 class TestRetries:
     @pytest.mark.parametrize("kind", NOT_SENT)
-    def test_what_surely_was_not_sent_is_sent_by_the_next_try(self, played: Stage, kind: str) -> None:
-        assert played.outcome(f"not_sent_{kind}") == ("success", 2)
-        assert len(played.arrived("email", address(f"not_sent_{kind}"))) == 1
+    def test_request_not_sent_is_sent_by_the_next_try(self, finished_run: TaskRunner, kind: str) -> None:
+        assert finished_run.outcome(f"not_sent_{kind}") == ("success", 2)
+        assert len(finished_run.inbox_items("email", address(f"not_sent_{kind}"))) == 1
 
     @pytest.mark.parametrize("kind", UNKNOWN)
-    def test_what_may_have_been_sent_is_never_sent_again(self, played: Stage, kind: str) -> None:
-        assert played.outcome(f"unknown_{kind}") == ("failed", 1)
-        assert len(played.arrived("email", address(f"unknown_{kind}"))) == 1
+    def test_unknown_request_is_not_sent_again(self, finished_run: TaskRunner, kind: str) -> None:
+        assert finished_run.outcome(f"unknown_{kind}") == ("failed", 1)
+        assert len(finished_run.inbox_items("email", address(f"unknown_{kind}"))) == 1
 
     @pytest.mark.parametrize("kind", PERMANENT)
-    def test_what_repeating_cannot_mend_fails_at_once(self, played: Stage, kind: str) -> None:
-        assert played.outcome(f"permanent_{kind}") == ("failed", 1)
-        assert PERMANENT[kind][2] in played.error(f"permanent_{kind}")
-        assert played.arrived("email", address(f"permanent_{kind}")) == []
+    def test_permanent_error_fails_without_a_retry(self, finished_run: TaskRunner, kind: str) -> None:
+        assert finished_run.outcome(f"permanent_{kind}") == ("failed", 1)
+        assert PERMANENT[kind][2] in finished_run.error(f"permanent_{kind}")
+        assert finished_run.inbox_items("email", address(f"permanent_{kind}")) == []
 
     @pytest.mark.parametrize("kind", BAD_RECIPIENTS)
-    def test_bad_recipients_fail_at_once_and_nobody_gets_anything(self, played: Stage, kind: str) -> None:
-        assert played.outcome(f"bad_{kind}") == ("failed", 1)
-        assert BAD_RECIPIENTS[kind][1] in played.error(f"bad_{kind}")
-        assert played.arrived("email", address("good_one")) == []
+    def test_invalid_recipients_fail_without_a_retry_and_nothing_is_sent(
+        self, finished_run: TaskRunner, kind: str
+    ) -> None:
+        assert finished_run.outcome(f"bad_{kind}") == ("failed", 1)
+        assert BAD_RECIPIENTS[kind][1] in finished_run.error(f"bad_{kind}")
+        assert finished_run.inbox_items("email", address("good_one")) == []
 
 
-class TestLimitsOfTheConnection:
-    def test_who_is_not_allowed_is_left_out_and_counted(self, played: Stage) -> None:
-        result = played.xcom("staging_some")
+class TestConnectionLimits:
+    def test_recipients_not_allowed_are_left_out_and_counted(self, finished_run: TaskRunner) -> None:
+        result = finished_run.xcom("staging_some")
         assert (result["recipients"], result["skipped_not_allowed"]) == (2, 1)
-        assert played.arrived("email", address("outsider")) == []
-        assert len(played.arrived("email", "Any@inside.example.com")) == 1
+        assert finished_run.inbox_items("email", address("outsider")) == []
+        assert len(finished_run.inbox_items("email", "Any@inside.example.com")) == 1
 
-    def test_a_task_with_nobody_left_is_skipped(self, played: Stage) -> None:
-        assert played.outcome("staging_nobody") == ("skipped", 1)
+    def test_task_without_allowed_recipients_is_skipped(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("staging_nobody") == ("skipped", 1)
 
-    def test_too_many_are_refused_and_nobody_gets_anything(self, played: Stage) -> None:
-        assert played.outcome("too_many") == ("failed", 1)
-        assert "recipients_per_request is 2" in played.error("too_many")
-        assert "campaign" in played.error("too_many")
-        assert played.arrived("email", address("m1")) == []
+    def test_recipients_above_the_limit_of_one_request_fail_and_nothing_is_sent(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("too_many") == ("failed", 1)
+        assert "recipients_per_request is 2" in finished_run.error("too_many")
+        assert "campaign" in finished_run.error("too_many")
+        assert finished_run.inbox_items("email", address("m1")) == []

@@ -15,8 +15,8 @@ from airflow.sdk import BaseOperator
 from cpaas_provider.operators import contacts, lookup, otp
 from cpaas_provider.sensors.otp import OtpStatusSensor
 from cpaas_provider.triggers._polling import backoff
-from tests.airflow.harness.fixed_response import responding, responding_in_turn
-from tests.airflow.harness.stage import Stage
+from tests.airflow.harness.fixed_response import fixed_response_server, response_sequence_server
+from tests.airflow.harness.task_runner import TaskRunner
 from tests.airflow.harness.tries import Run, new_dag
 from tests.row_service.server import RowService
 from tests.row_service.switches import Switches
@@ -51,11 +51,11 @@ WAITS = {
 }
 
 
-def run_of(stage: Stage, url: str, operator: Callable[..., BaseOperator], **arguments: Any) -> Run:
-    stage.connect("cpaas_default", host=url, password="sk_test")
+def run_of(task_runner: TaskRunner, url: str, operator: Callable[..., BaseOperator], **arguments: Any) -> Run:
+    task_runner.connect("cpaas_default", host=url, password="sk_test")
     with new_dag() as dag:
         operator(task_id="task", **arguments)
-    return Run(stage, dag)
+    return Run(task_runner, dag)
 
 
 def to_json(body: Any) -> bytes:
@@ -64,19 +64,19 @@ def to_json(body: Any) -> bytes:
 
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("status", [404, 400, 410, 422])
-def test_page_of_a_gateway_leaves_the_task_to_its_retries(stage: Stage, name: str, status: int) -> None:
+def test_page_of_a_gateway_leaves_the_task_to_its_retries(task_runner: TaskRunner, name: str, status: int) -> None:
     operator, arguments = OPERATORS[name]
-    with responding(status, PAGE) as url:
-        ended = run_of(stage, url, operator, **arguments).once()
+    with fixed_response_server(status, PAGE) as url:
+        ended = run_of(task_runner, url, operator, **arguments).run_try()
     assert ended.state == "up_for_retry", ended.error
     assert "Check the base URL" in ended.error
 
 
 @pytest.mark.parametrize("status", [404, 405, 422])
-def test_page_of_a_gateway_does_not_make_a_code_a_wrong_one(stage: Stage, status: int) -> None:
+def test_page_of_a_gateway_does_not_make_a_code_a_wrong_one(task_runner: TaskRunner, status: int) -> None:
     arguments = {"otp_id": "otp-1", "token": "4711", "fail_if_not_verified": False}
-    with responding(status, PAGE) as url:
-        ended = run_of(stage, url, otp.VerifyOtpOperator, **arguments).once()
+    with fixed_response_server(status, PAGE) as url:
+        ended = run_of(task_runner, url, otp.VerifyOtpOperator, **arguments).run_try()
     assert ended.state == "failed"
     assert ended.result is None
 
@@ -89,64 +89,70 @@ def row_service() -> Iterator[RowService]:
         yield running
 
 
-def run_of_rows(stage: Stage, service: RowService, operator: Callable[..., BaseOperator], **arguments: Any) -> Run:
-    run = run_of(stage, service.url, operator, row_id="row-1", **arguments)
-    stage.connect("cpaas_default", host=service.url, password=service.api_key)
+def run_of_rows(
+    task_runner: TaskRunner, service: RowService, operator: Callable[..., BaseOperator], **arguments: Any
+) -> Run:
+    run = run_of(task_runner, service.url, operator, row_id="row-1", **arguments)
+    task_runner.connect("cpaas_default", host=service.url, password=service.api_key)
     return run
 
 
-def test_row_that_cannot_be_read_while_the_table_can_is_created(stage: Stage, row_service: RowService) -> None:
-    ended = run_of_rows(stage, row_service, contacts.UpsertContactRowOperator, **CELLS).once()
+def test_row_that_cannot_be_read_while_the_table_can_is_created(
+    task_runner: TaskRunner, row_service: RowService
+) -> None:
+    ended = run_of_rows(task_runner, row_service, contacts.UpsertContactRowOperator, **CELLS).run_try()
     assert ended.state == "success", ended.error
     assert ended.result["created"] is True
 
 
-def test_row_that_cannot_be_read_while_the_table_can_is_skipped(stage: Stage, row_service: RowService) -> None:
-    ended = run_of_rows(stage, row_service, contacts.DeleteContactRowOperator, skip_if_missing=True).once()
+def test_row_that_cannot_be_read_while_the_table_can_is_skipped(
+    task_runner: TaskRunner, row_service: RowService
+) -> None:
+    ended = run_of_rows(task_runner, row_service, contacts.DeleteContactRowOperator, skip_if_missing=True).run_try()
     assert ended.state == "skipped", ended.error
 
 
-def test_row_of_a_service_that_came_back_between_two_reads_is_not_created_again(stage: Stage) -> None:
+def test_row_of_a_service_that_came_back_between_two_reads_is_not_created_again(task_runner: TaskRunner) -> None:
     table = (200, to_json(TABLE))
     responses = [table, (404, PAGE), (404, PAGE), table, (200, to_json(ROW))]
-    with responding_in_turn(*responses) as url:
-        ended = run_of(stage, url, contacts.UpsertContactRowOperator, row_id="row-1", **CELLS).once()
+    with response_sequence_server(*responses) as url:
+        ended = run_of(task_runner, url, contacts.UpsertContactRowOperator, row_id="row-1", **CELLS).run_try()
     assert ended.state == "up_for_retry", ended.error
 
 
 @pytest.mark.parametrize("mode", WAITS)
 @pytest.mark.parametrize("status", [404, 400, 410, 422])
-def test_page_of_a_gateway_does_not_end_a_wait(stage: Stage, mode: str, status: int) -> None:
+def test_page_of_a_gateway_does_not_end_a_wait(task_runner: TaskRunner, mode: str, status: int) -> None:
     responses = [*[(status, PAGE)] * 3, (200, to_json(RECORD))]
-    with responding_in_turn(*responses) as url:
-        run = run_of(stage, url, OtpStatusSensor, otp_id="otp-1", poke_interval=1, **WAITS[mode])
-        while (ended := run.once()).state in ("up_for_reschedule", "deferred"):
+    with response_sequence_server(*responses) as url:
+        run = run_of(task_runner, url, OtpStatusSensor, otp_id="otp-1", poke_interval=1, **WAITS[mode])
+        while (ended := run.run_try()).state in ("up_for_reschedule", "deferred"):
             if ended.trigger:
-                run.fires()
+                run.fire_trigger()
     assert ended.state == "success", ended.error
     assert ended.result["outcome"] == "verified"
 
 
 @pytest.mark.parametrize("mode", WAITS)
 def test_page_of_a_gateway_for_minutes_ends_the_try_so_that_a_retry_waits_again(
-    stage: Stage, mode: str, monkeypatch: pytest.MonkeyPatch
+    task_runner: TaskRunner, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backoff, "MIN_FAILURE_SECONDS", 0)
-    with responding(404, PAGE) as url:
-        run = run_of(stage, url, OtpStatusSensor, otp_id="otp-1", poke_interval=1, soft_fail=True, **WAITS[mode])
-        while (ended := run.once()).state in ("up_for_reschedule", "deferred"):
+    with fixed_response_server(404, PAGE) as url:
+        run = run_of(task_runner, url, OtpStatusSensor, otp_id="otp-1", poke_interval=1, soft_fail=True, **WAITS[mode])
+        while (ended := run.run_try()).state in ("up_for_reschedule", "deferred"):
             if ended.trigger:
-                run.fires()
+                run.fire_trigger()
     assert ended.state == "up_for_retry", ended.error
     assert "Check the base URL" in ended.error
 
 
 @pytest.mark.parametrize("mode", WAITS)
-def test_documented_error_that_names_the_passcode_ends_the_wait_at_once(stage: Stage, mode: str) -> None:
+def test_documented_error_that_names_the_passcode_ends_the_wait_at_once(task_runner: TaskRunner, mode: str) -> None:
     body = {"status": 404, "message": "Not found", "errors": [{"field": "id", "message": "No passcode has this id"}]}
-    with responding_in_turn((500, b""), (404, to_json(body))) as url:
-        run = run_of(stage, url, OtpStatusSensor, otp_id="otp-1", poke_interval=1, **WAITS[mode])
-        while (ended := run.once()).state in ("up_for_reschedule", "deferred"):
+    with response_sequence_server((500, b""), (404, to_json(body))) as url:
+        run = run_of(task_runner, url, OtpStatusSensor, otp_id="otp-1", poke_interval=1, **WAITS[mode])
+        while (ended := run.run_try()).state in ("up_for_reschedule", "deferred"):
             if ended.trigger:
-                run.fires()
+                run.fire_trigger()
     assert ended.state == "failed", ended.error

@@ -1,4 +1,4 @@
-"""The idempotent client in tasks of an author's own: what a retry sends, and what it returns without a request."""
+"""The idempotent client in custom tasks: what a retry sends, and what it returns without a request."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from cpaas_provider.operators._runtime.idempotent_client import AsyncIdempotentC
 from cpaas_provider.operators._runtime.state.store import TaskStateStore
 from cpaas_provider.sending.journal import writer
 from cpaas_provider.sending.journal.journal import Journal
-from tests.airflow.harness.stage import Stage, fault, phone
+from tests.airflow.harness.task_runner import TaskRunner, fault, phone
 from tests.airflow.harness.tries import Run, Try, new_dag
 
 RECIPIENTS = [f"+23480351{number:05d}" for number in range(10)]
 
 
-def run_of(stage: Stage, function: Callable[..., Any], **run: Any) -> Run:
+def run_of(task_runner: TaskRunner, function: Callable[..., Any], **run: Any) -> Run:
     """Return a run of one task that calls a function."""
     with new_dag() as dag:
         task(task_id="own")(function)()
-    return Run(stage, dag, **run)
+    return Run(task_runner, dag, **run)
 
 
-def sent(stage: Stage) -> list[str]:
+def sent(task_runner: TaskRunner) -> list[str]:
     """Return who was sent an SMS, in order."""
-    return [one["recipient"] for one in stage.sandbox.inbox("sms")["items"]][::-1]
+    return [one["recipient"] for one in task_runner.sandbox.inbox("sms")["items"]][::-1]
 
 
-def requests(stage: Stage, operation: str = "send_sms") -> int:
-    return int(stage.sandbox.counters()["requests"].get(operation, 0))
+def requests(task_runner: TaskRunner, operation: str = "send_sms") -> int:
+    return int(task_runner.sandbox.counters()["requests"].get(operation, 0))
 
 
-def wire(recipients: list[str]) -> list[str]:
+def without_plus(recipients: list[str]) -> list[str]:
     return [one.removeprefix("+") for one in recipients]
 
 
 class TestLoop:
-    def test_retry_after_a_failure_in_the_loop_sends_only_remaining_recipients(self, stage: Stage) -> None:
+    def test_retry_after_a_failure_in_the_loop_sends_only_remaining_recipients(self, task_runner: TaskRunner) -> None:
         tries: list[list[dict[str, Any]]] = []
 
         def own() -> list[Any]:
@@ -62,13 +62,13 @@ class TestLoop:
                     results.append(client.send_sms(recipient, "Your parcel is here"))
             return [one["id"] for one in results]
 
-        first, second = run_of(stage, own).to_the_end()
+        first, second = run_of(task_runner, own).run_to_end()
         assert (first.state, second.state) == ("up_for_retry", "success")
-        assert (sorted(sent(stage)), requests(stage)) == (wire(RECIPIENTS), 10)
+        assert (sorted(sent(task_runner)), requests(task_runner)) == (without_plus(RECIPIENTS), 10)
         assert tries[1][:5] == tries[0]
         assert len(set(second.result)) == 10
 
-    def test_order_and_batches_of_a_later_try_do_not_matter(self, stage: Stage) -> None:
+    def test_order_and_batches_of_a_later_try_do_not_matter(self, task_runner: TaskRunner) -> None:
         tries: list[int] = []
 
         def own() -> None:
@@ -80,17 +80,19 @@ class TestLoop:
                 found = client.send_sms(list(reversed(RECIPIENTS[2:5])), "Hello")
                 assert found["recipients"] == 3
 
-        assert run_of(stage, own).to_the_end()[-1].state == "success"
-        assert sorted(sent(stage)) == wire(RECIPIENTS[:5])
+        assert run_of(task_runner, own).run_to_end()[-1].state == "success"
+        assert sorted(sent(task_runner)) == without_plus(RECIPIENTS[:5])
 
-    def test_same_recipient_and_content_again_sends_nothing_and_returns_the_first_result(self, stage: Stage) -> None:
+    def test_same_recipient_and_content_again_sends_nothing_and_returns_the_first_result(
+        self, task_runner: TaskRunner
+    ) -> None:
         def own() -> bool:
             with CpaasHook().get_idempotent_client() as client:
                 results = [client.send_sms(RECIPIENTS[0], "Hello") for _ in range(3)]
             return results[0] == results[1] == results[2]
 
-        assert run_of(stage, own).once().result is True
-        assert requests(stage) == 1
+        assert run_of(task_runner, own).run_try().result is True
+        assert requests(task_runner) == 1
 
     @pytest.mark.parametrize(
         ("given", "reason"),
@@ -104,25 +106,25 @@ class TestLoop:
         ],
     )
     def test_text_without_a_value_is_refused_before_it_is_sent(
-        self, stage: Stage, given: dict[str, Any], reason: str
+        self, task_runner: TaskRunner, given: dict[str, Any], reason: str
     ) -> None:
         def own() -> None:
             with CpaasHook().get_idempotent_client() as client:
                 client.send_sms(RECIPIENTS[0], **given)
 
-        failed = run_of(stage, own).once()
-        assert (failed.state != "success", requests(stage), reason in failed.error) == (True, 0, True)
+        failed = run_of(task_runner, own).run_try()
+        assert (failed.state != "success", requests(task_runner), reason in failed.error) == (True, 0, True)
 
-    def test_values_are_written_as_recipients_read_them(self, stage: Stage) -> None:
+    def test_values_are_written_as_recipients_read_them(self, task_runner: TaskRunner) -> None:
         def own() -> None:
             entry = {"to": RECIPIENTS[0], "substitutions": {"points": 5.0}}
             with CpaasHook().get_idempotent_client() as client:
                 client.send_sms(RECIPIENTS[0], "You have {points} points", personalisation=[entry])
 
-        assert run_of(stage, own).once().state == "success"
-        assert [one["text"] for one in stage.sandbox.inbox("sms")["items"]] == ["You have 5 points"]
+        assert run_of(task_runner, own).run_try().state == "success"
+        assert [one["text"] for one in task_runner.sandbox.inbox("sms")["items"]] == ["You have 5 points"]
 
-    def test_encoding_replaces_typography_and_other_values_are_refused(self, stage: Stage) -> None:
+    def test_encoding_replaces_typography_and_other_values_are_refused(self, task_runner: TaskRunner) -> None:
         def own() -> None:
             with CpaasHook().get_idempotent_client() as client:
                 client.send_sms(RECIPIENTS[0], "It\u2019s\u200b", encoding="gsm7")
@@ -130,21 +132,21 @@ class TestLoop:
                     with pytest.raises(ValueError, match=r"encoding .* Nothing was sent"):
                         client.send_sms(RECIPIENTS[0], "x", **given)
 
-        assert run_of(stage, own).once().state == "success"
-        assert [item["text"] for item in stage.sandbox.inbox("sms")["items"]] == ["It's"]
+        assert run_of(task_runner, own).run_try().state == "success"
+        assert [item["text"] for item in task_runner.sandbox.inbox("sms")["items"]] == ["It's"]
 
-    def test_other_content_for_the_recipient_fails_the_task_and_sends_nothing(self, stage: Stage) -> None:
+    def test_other_content_for_the_recipient_fails_the_task_and_sends_nothing(self, task_runner: TaskRunner) -> None:
         def own() -> None:
             with CpaasHook().get_idempotent_client() as client:
                 client.send_sms(RECIPIENTS[0], "Order 1 is ready")
                 client.send_sms(RECIPIENTS[:2], "Order 2 is ready")
 
-        ended = run_of(stage, own).once()
-        assert (ended.state, requests(stage)) == ("failed", 1)
+        ended = run_of(task_runner, own).run_try()
+        assert (ended.state, requests(task_runner)) == ("failed", 1)
         assert "sent other content to 1 of 2 recipients" in ended.error
         assert "give each call its own idempotency_key" in ended.error
 
-    def test_idempotency_key_allows_both_and_a_retry_repeats_neither(self, stage: Stage) -> None:
+    def test_idempotency_key_allows_both_and_a_retry_repeats_neither(self, task_runner: TaskRunner) -> None:
         tries: list[int] = []
 
         def own() -> None:
@@ -158,10 +160,10 @@ class TestLoop:
             if len(tries) == 1:
                 raise RuntimeError("the task dies")
 
-        assert run_of(stage, own).to_the_end()[-1].state == "success"
-        assert (requests(stage), requests(stage, "send_email"), len(tries)) == (2, 2, 2)
+        assert run_of(task_runner, own).run_to_end()[-1].state == "success"
+        assert (requests(task_runner), requests(task_runner, "send_email"), len(tries)) == (2, 2, 2)
 
-    def test_content_that_changes_between_tries_is_not_sent_again(self, stage: Stage) -> None:
+    def test_content_that_changes_between_tries_is_not_sent_again(self, task_runner: TaskRunner) -> None:
         tries: list[int] = []
 
         def own() -> None:
@@ -171,13 +173,13 @@ class TestLoop:
             if len(tries) == 1:
                 raise RuntimeError("the task dies")
 
-        last = run_of(stage, own).to_the_end()[-1]
-        assert (last.state, requests(stage)) == ("success", 1)
+        last = run_of(task_runner, own).run_to_end()[-1]
+        assert (last.state, requests(task_runner)) == ("success", 1)
         assert "The content changed after an earlier try" in last.log
 
 
 class TestOtherSends:
-    def test_passcodes_and_purchases_are_made_once(self, stage: Stage) -> None:
+    def test_passcodes_and_purchases_are_made_once(self, task_runner: TaskRunner) -> None:
         tries: list[list[str]] = []
 
         def own() -> None:
@@ -189,11 +191,11 @@ class TestOtherSends:
             if len(tries) == 1:
                 raise RuntimeError("the task dies")
 
-        assert run_of(stage, own).to_the_end()[-1].state == "success"
+        assert run_of(task_runner, own).run_to_end()[-1].state == "success"
         assert tries[0] == tries[1]
-        assert [requests(stage, one) for one in ("request_otp", "buy_airtime", "send_sms")] == [1, 1, 1]
+        assert [requests(task_runner, one) for one in ("request_otp", "buy_airtime", "send_sms")] == [1, 1, 1]
 
-    def test_mapped_tasks_have_journals_of_their_own(self, stage: Stage) -> None:
+    def test_mapped_tasks_have_journals_of_their_own(self, task_runner: TaskRunner) -> None:
         with new_dag() as dag:
 
             @task
@@ -202,11 +204,11 @@ class TestOtherSends:
                     return int(client.send_sms(RECIPIENTS[0], text)["recipients"])
 
             own.expand(text=["one", "two"])
-        run = Run(stage, dag)
-        assert [run.once(map_index=index).result for index in (0, 1)] == [1, 1]
-        assert requests(stage) == 2
+        run = Run(task_runner, dag)
+        assert [run.run_try(map_index=index).result for index in (0, 1)] == [1, 1]
+        assert requests(task_runner) == 2
 
-    def test_async_client_in_a_task_group_sends_to_each_once(self, stage: Stage) -> None:
+    def test_async_client_in_a_task_group_sends_to_each_once(self, task_runner: TaskRunner) -> None:
         tries: list[int] = []
 
         async def send_all() -> None:
@@ -220,25 +222,25 @@ class TestOtherSends:
             if len(tries) == 1:
                 raise RuntimeError("the task dies")
 
-        assert run_of(stage, own).to_the_end()[-1].state == "success"
-        assert (sorted(sent(stage)), len(tries)) == (wire(RECIPIENTS[:4]), 2)
+        assert run_of(task_runner, own).run_to_end()[-1].state == "success"
+        assert (sorted(sent(task_runner)), len(tries)) == (without_plus(RECIPIENTS[:4]), 2)
 
-    def test_recipient_that_is_not_allowed_is_counted_and_the_task_continues(self, stage: Stage) -> None:
-        stage.connect("cpaas_default", allowed_recipients=phone("allowed"))
+    def test_recipient_that_is_not_allowed_is_counted_and_the_task_continues(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", allowed_recipients=phone("allowed"))
 
         def own() -> list[Any]:
             with CpaasHook().get_idempotent_client() as client:
                 return [client.send_sms(one, "Hello") for one in (RECIPIENTS[0], phone("allowed"))]
 
-        left_out, allowed = run_of(stage, own).once().result
+        left_out, allowed = run_of(task_runner, own).run_try().result
         assert (left_out["recipients"], left_out["skipped_not_allowed"], left_out["id"]) == (0, 1, None)
-        assert (allowed["recipients"], requests(stage)) == (1, 1)
+        assert (allowed["recipients"], requests(task_runner)) == (1, 1)
 
 
 class TestUnknownOutcome:
     @staticmethod
-    def unknown(stage: Stage, **options: Any) -> list[Try]:
-        stage.sandbox.control(*fault("send_sms", "cut_after", times=1))
+    def unknown(task_runner: TaskRunner, **options: Any) -> list[Try]:
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
 
         def own() -> Any:
             with CpaasHook().get_idempotent_client(**options) as client:
@@ -246,30 +248,30 @@ class TestUnknownOutcome:
                 client.send_sms(RECIPIENTS[1], "Hello")
                 return first
 
-        return run_of(stage, own).to_the_end()
+        return run_of(task_runner, own).run_to_end()
 
-    def test_by_default_it_fails_the_task_without_a_retry(self, stage: Stage) -> None:
-        (ended,) = self.unknown(stage)
-        assert (ended.state, requests(stage)) == ("failed", 1)
+    def test_unknown_request_fails_the_task_without_a_retry_by_default(self, task_runner: TaskRunner) -> None:
+        (ended,) = self.unknown(task_runner)
+        assert (ended.state, requests(task_runner)) == ("failed", 1)
         assert "Outcome unknown: request cpaas-" in ended.error
         assert "airflow cpaas journal resolve --sent" in ended.error
 
-    def test_skip_counts_it_and_continues(self, stage: Stage) -> None:
-        (ended,) = self.unknown(stage, on_unknown="skip")
-        assert (ended.state, requests(stage)) == ("success", 2)
+    def test_skip_counts_the_unknown_request_and_continues(self, task_runner: TaskRunner) -> None:
+        (ended,) = self.unknown(task_runner, on_unknown="skip")
+        assert (ended.state, requests(task_runner)) == ("success", 2)
         assert (ended.result["recipients"], ended.result["unknown_recipients"]) == (0, 1)
 
-    def test_resend_sends_it_again(self, stage: Stage) -> None:
-        (ended,) = self.unknown(stage, on_unknown="resend")
-        assert (ended.state, requests(stage), ended.result["recipients"]) == ("success", 3, 1)
+    def test_resend_sends_the_unknown_request_again(self, task_runner: TaskRunner) -> None:
+        (ended,) = self.unknown(task_runner, on_unknown="resend")
+        assert (ended.state, requests(task_runner), ended.result["recipients"]) == ("success", 3, 1)
 
-    def test_killed_task_leaves_its_request_unknown_for_the_retry(self, stage: Stage) -> None:
+    def test_killed_task_leaves_its_request_unknown_for_the_retry(self, task_runner: TaskRunner) -> None:
         def own() -> None:
             with CpaasHook().get_idempotent_client() as client:
                 for recipient in RECIPIENTS[:3]:
                     client.send_sms(recipient, "Hello")
 
-        run = run_of(stage, own)
+        run = run_of(task_runner, own)
         ends: list[int] = []
         end = Journal.end
 
@@ -281,9 +283,9 @@ class TestUnknownOutcome:
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Journal, "end", killed)
-            assert run.once().state == "up_for_retry"
-        ended = run.once()
-        assert (ended.state, sent(stage)) == ("failed", wire(RECIPIENTS[:2]))
+            assert run.run_try().state == "up_for_retry"
+        ended = run.run_try()
+        assert (ended.state, sent(task_runner)) == ("failed", without_plus(RECIPIENTS[:2]))
         assert "the try ended before a response was recorded" in ended.error
 
 
@@ -314,8 +316,8 @@ class TestStateStoreThatFails:
         return failed
 
     @pytest.mark.parametrize("first", [0, 1])
-    def test_retry_after_sends_that_were_not_recorded_sends_to_nobody_again(
-        self, stage: Stage, failing_sets: list[bool], first: int
+    def test_retry_after_unrecorded_sends_sends_to_no_recipient_twice(
+        self, task_runner: TaskRunner, failing_sets: list[bool], first: int
     ) -> None:
         failed: list[list[str]] = []
 
@@ -328,11 +330,13 @@ class TestStateStoreThatFails:
             if len(failed) == 1:
                 raise RuntimeError("the task dies")
 
-        assert run_of(stage, own).to_the_end()[-1].state == "success"
+        assert run_of(task_runner, own).run_to_end()[-1].state == "success"
         assert (len(failed[0]) in (2, 3), failed[1]) == (True, [])
-        assert sorted(sent(stage)) == wire(RECIPIENTS[:5])
+        assert sorted(sent(task_runner)) == without_plus(RECIPIENTS[:5])
 
-    def test_second_client_of_the_try_sends_to_nobody_again(self, stage: Stage, failing_sets: list[bool]) -> None:
+    def test_second_client_of_the_try_sends_to_no_recipient_twice(
+        self, task_runner: TaskRunner, failing_sets: list[bool]
+    ) -> None:
         def own() -> None:
             failing_sets.extend([True] * 3)
             for _ in range(2):
@@ -340,12 +344,12 @@ class TestStateStoreThatFails:
                     self.send_to_all(client)
                 del client
 
-        assert run_of(stage, own).once().state == "success"
-        assert sorted(sent(stage)) == wire(RECIPIENTS[:5])
+        assert run_of(task_runner, own).run_try().state == "success"
+        assert sorted(sent(task_runner)) == without_plus(RECIPIENTS[:5])
 
 
 class TestGuards:
-    def test_stopped_task_begins_no_further_request_and_its_retry_continues(self, stage: Stage) -> None:
+    def test_stopped_task_begins_no_further_request_and_its_retry_continues(self, task_runner: TaskRunner) -> None:
         tries: list[int] = []
 
         def own() -> None:
@@ -356,11 +360,11 @@ class TestGuards:
                     os.kill(os.getpid(), signal.SIGTERM)
                 client.send_sms(RECIPIENTS[1], "Hello")
 
-        first, second = run_of(stage, own).to_the_end()
+        first, second = run_of(task_runner, own).run_to_end()
         assert "Airflow stopped the task" in first.error
-        assert (second.state, sent(stage), requests(stage)) == ("success", wire(RECIPIENTS[:2]), 2)
+        assert (second.state, sent(task_runner), requests(task_runner)) == ("success", without_plus(RECIPIENTS[:2]), 2)
 
-    def test_backfill_is_skipped_unless_it_is_allowed(self, stage: Stage) -> None:
+    def test_backfill_is_skipped_unless_it_is_allowed(self, task_runner: TaskRunner) -> None:
         def own() -> None:
             with CpaasHook().get_idempotent_client() as client:
                 client.send_sms(RECIPIENTS[0], "Hello")
@@ -369,32 +373,34 @@ class TestGuards:
             with CpaasHook().get_idempotent_client(allow_backfill=True) as client:
                 client.send_sms(RECIPIENTS[0], "Hello")
 
-        assert run_of(stage, own, run_type=DagRunType.BACKFILL_JOB).once().state == "skipped"
-        assert requests(stage) == 0
-        assert run_of(stage, allowed, run_type=DagRunType.BACKFILL_JOB).once().state == "success"
+        assert run_of(task_runner, own, run_type=DagRunType.BACKFILL_JOB).run_try().state == "skipped"
+        assert requests(task_runner) == 0
+        assert run_of(task_runner, allowed, run_type=DagRunType.BACKFILL_JOB).run_try().state == "success"
 
-    def test_stale_run_is_skipped(self, stage: Stage) -> None:
+    def test_stale_run_is_skipped(self, task_runner: TaskRunner) -> None:
         def own() -> None:
             with CpaasHook().get_idempotent_client(max_lateness=timedelta(hours=1)) as client:
                 client.send_sms(RECIPIENTS[0], "Hello")
 
-        assert run_of(stage, own).age(days=1).once().state == "skipped"
+        assert run_of(task_runner, own).age(days=1).run_try().state == "skipped"
 
-    def test_second_connection_in_one_task_is_refused(self, stage: Stage) -> None:
-        stage.connect("cpaas_other")
+    def test_second_connection_in_one_task_is_refused(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_other")
 
         def own() -> None:
             with CpaasHook().get_idempotent_client() as client, CpaasHook("cpaas_other").get_idempotent_client() as two:
                 client.send_sms(RECIPIENTS[0], "Hello")
                 two.send_sms(RECIPIENTS[1], "Hello")
 
-        ended = run_of(stage, own).once()
-        assert (ended.state, requests(stage)) == ("failed", 1)
+        ended = run_of(task_runner, own).run_try()
+        assert (ended.state, requests(task_runner)) == ("failed", 1)
         assert "a task's journal belongs to one connection" in ended.error
 
     @pytest.mark.parametrize("on_unknown", ["fail", "resend"])
-    def test_second_connection_after_the_first_client_is_gone_is_refused(self, stage: Stage, on_unknown: Any) -> None:
-        stage.connect("cpaas_other", password="sk_test_of_another_account")
+    def test_second_connection_after_the_first_client_is_gone_is_refused(
+        self, task_runner: TaskRunner, on_unknown: Any
+    ) -> None:
+        task_runner.connect("cpaas_other", password="sk_test_of_another_account")
 
         def own() -> None:
             for number, conn_id in enumerate(("cpaas_default", "cpaas_other")):
@@ -403,18 +409,18 @@ class TestGuards:
                 del client
                 gc.collect()
 
-        run = run_of(stage, own)
-        for ended in (run.once(), run.clear().once(), run.clear().once()):
-            assert (ended.state, requests(stage)) == ("failed", 1)
+        run = run_of(task_runner, own)
+        for ended in (run.run_try(), run.clear().run_try(), run.clear().run_try()):
+            assert (ended.state, requests(task_runner)) == ("failed", 1)
             assert "a task's journal belongs to one connection" in ended.error
 
     @pytest.mark.parametrize("key", ["", " ", 7])
-    def test_key_that_is_no_text_is_refused(self, stage: Stage, key: Any) -> None:
+    def test_key_that_is_no_text_is_refused(self, task_runner: TaskRunner, key: Any) -> None:
         def own() -> None:
             with CpaasHook().get_idempotent_client() as client:
                 client.send_sms(RECIPIENTS[0], "Hello", idempotency_key=key)
 
-        assert "idempotency_key must be text" in run_of(stage, own).once().error
+        assert "idempotency_key must be text" in run_of(task_runner, own).run_try().error
 
 
 @pytest.mark.parametrize(
@@ -428,14 +434,14 @@ class TestGuards:
     ],
 )
 def test_option_that_cannot_be_used_is_refused_before_anything_is_sent(
-    stage: Stage, option: dict[str, Any], words: str
+    task_runner: TaskRunner, option: dict[str, Any], words: str
 ) -> None:
     def own() -> None:
         with CpaasHook().get_idempotent_client(**option) as client:
             client.send_sms(RECIPIENTS[0], "Hello")
 
-    ended = run_of(stage, own).once()
-    assert (ended.state, requests(stage)) == ("up_for_retry", 0)
+    ended = run_of(task_runner, own).run_try()
+    assert (ended.state, requests(task_runner)) == ("up_for_retry", 0)
     assert f"get_idempotent_client: {words}" in ended.error
 
 

@@ -1,4 +1,4 @@
-"""The passcode operators as real task instances: a code is sent once, and appears nowhere."""
+"""The passcode operators as real task instances: a code is sent once and shown nowhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cpaas_provider.operators.otp import (
     RevokeOtpOperator,
     VerifyOtpOperator,
 )
-from tests.airflow.harness.stage import Stage, balance, busy, digits, fault, on_stage, phone, setting
+from tests.airflow.harness.task_runner import TaskRunner, balance, busy, digits, fault, open_task_runner, phone, setting
 from tests.sandbox import Sandbox
 from tests.unit.docs.results import documented_keys
 
@@ -46,22 +46,24 @@ def id_of(requested: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
-    with on_stage(sandbox_process, cpaas_staging={"allowed_recipients": phone("allowed")}) as stage:
+def finished_run(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskRunner]:
+    with open_task_runner(sandbox_process, cpaas_staging={"allowed_recipients": phone("allowed")}) as task_runner:
 
-        def code_of(scene: str) -> str:
-            return str(sandbox_process.inbox("otp", recipient=digits(scene))["items"][0]["code"])
+        def code_of(case: str) -> str:
+            return str(sandbox_process.inbox("otp", recipient=digits(case))["items"][0]["code"])
 
-        def request(scene: str, *trouble: tuple, **given: object) -> RequestOtpOperator:
-            arguments = {"recipient": phone(scene)} | given
-            return RequestOtpOperator(task_id=stage.set(scene, *trouble), **arguments)
+        def request(case: str, *trouble: tuple, **given: object) -> RequestOtpOperator:
+            arguments = {"recipient": phone(case)} | given
+            return RequestOtpOperator(task_id=task_runner.prepare(case, *trouble), **arguments)
 
-        def verify(scene: str, requested: str, *trouble: tuple, **given: object) -> None:
+        def verify(case: str, requested: str, *trouble: tuple, **given: object) -> None:
             arguments = {"otp_id": id_of(requested), "token": f"{{{{ code_of('{requested}') }}}}"} | given
-            request(requested) >> VerifyOtpOperator(task_id=stage.set(scene, *trouble), **arguments)
+            request(requested) >> VerifyOtpOperator(task_id=task_runner.prepare(case, *trouble), **arguments)
 
         macros = {"code_of": code_of}
-        with stage.dag("otp", params={"to": phone("by_params"), "code": "135790"}, user_defined_macros=macros) as dag:
+        with task_runner.dag(
+            "otp", params={"to": phone("by_params"), "code": "135790"}, user_defined_macros=macros
+        ) as dag:
             request(
                 "rendered",
                 recipient="{{ params.to }}",
@@ -109,7 +111,7 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
 
             dag.get_task("verify") >> GetOtpOperator(task_id="get", otp_id=id_of("r1"))
             GetOtpOperator(task_id="get_nobody", otp_id="no_such_passcode")
-            broken = stage.set("get_broken_at_first", fault("get_otp", "broken_json", times=5))
+            broken = task_runner.prepare("get_broken_at_first", fault("get_otp", "broken_json", times=5))
             dag.get_task("plain") >> [
                 GetOtpOperator(task_id=broken, otp_id=id_of("plain")),
                 FindOtpsOperator(task_id="find", recipient=f"+{digits('plain')}"),
@@ -118,173 +120,175 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
             FindOtpsOperator(task_id="find_bad_number", recipient="0803")
 
             request("to_revoke") >> RevokeOtpOperator(task_id="revoke", otp_id=id_of("to_revoke"))
-            cut = stage.set("revoke_cut", fault("revoke_otp", "cut_after", times=1))
+            cut = task_runner.prepare("revoke_cut", fault("revoke_otp", "cut_after", times=1))
             request("to_revoke_cut") >> RevokeOtpOperator(task_id=cut, otp_id=id_of("to_revoke_cut"))
             RevokeOtpOperator(task_id="revoke_nobody", otp_id="no_such_passcode")
             RevokeOtpOperator(task_id="revoke_skipping", otp_id="no_such_passcode", skip_if_missing=True)
-        yield stage.play(dag)
+        yield task_runner.run_dag(dag)
 
 
 class TestRequest:
-    def test_every_templated_field_reaches_the_service_rendered(self, played: Stage) -> None:
-        (passcode,) = played.arrived("otp", digits("by_params"))
+    def test_templated_fields_reach_the_service_rendered(self, finished_run: TaskRunner) -> None:
+        (passcode,) = finished_run.inbox_items("otp", digits("by_params"))
         assert (passcode["code"], passcode["channel"]) == ("135790", "whatsapp")
         assert "expires in 20 minutes" in passcode["text"]
 
-    def test_the_result_is_the_record_and_its_end_without_code_and_number(self, played: Stage) -> None:
-        (passcode,) = played.arrived("otp", digits("by_params"))
-        result = played.xcom("rendered")
+    def test_result_is_the_record_and_its_end_without_code_and_number(self, finished_run: TaskRunner) -> None:
+        (passcode,) = finished_run.inbox_items("otp", digits("by_params"))
+        result = finished_run.xcom("rendered")
         assert set(result) == RECORD | {"expires_at", "unknown_recipients", "unknown_references"}
         assert set(result) == documented_keys(RequestOtpOperator)
         assert (result["id"], result["status_desc"], result["outcome"]) == (passcode["id"], "SENT", "pending")
         assert result["expires_at"] == passcode["expires_datetime"]
 
-    def test_a_passcode_lives_15_minutes_where_nothing_is_said(self, played: Stage) -> None:
-        (passcode,) = played.arrived("otp", digits("plain"))
-        assert played.xcom("plain")["expires_at"] == passcode["expires_datetime"]
+    def test_passcode_expires_after_15_minutes_by_default(self, finished_run: TaskRunner) -> None:
+        (passcode,) = finished_run.inbox_items("otp", digits("plain"))
+        assert finished_run.xcom("plain")["expires_at"] == passcode["expires_datetime"]
         assert len(passcode["code"]) == 4
 
-    def test_a_life_that_reads_as_whole_minutes_is_taken_and_the_code_sent_once(self, played: Stage) -> None:
-        assert played.outcome("life_with_point") == ("success", 1)
-        (passcode,) = played.arrived("otp", digits("life_with_point"))
-        assert played.xcom("life_with_point")["expires_at"] == passcode["expires_datetime"]
+    def test_expiry_of_whole_minutes_in_any_form_is_accepted_and_the_code_sent_once(
+        self, finished_run: TaskRunner
+    ) -> None:
+        assert finished_run.outcome("life_with_point") == ("success", 1)
+        (passcode,) = finished_run.inbox_items("otp", digits("life_with_point"))
+        assert finished_run.xcom("life_with_point")["expires_at"] == passcode["expires_datetime"]
 
-    def test_the_rendered_tab_shows_neither_code_nor_number(self, played: Stage) -> None:
-        shown = played.rendered("rendered")
+    def test_rendered_tab_shows_neither_code_nor_number(self, finished_run: TaskRunner) -> None:
+        shown = finished_run.rendered("rendered")
         assert shown["token"] == "***"
         assert shown["recipient"] == f"0803****{phone('by_params')[-3:]}"
         assert (shown["length"], shown["expires_in"], shown["channel"]) == ("6", "20", "whatsapp")
 
-    def test_the_recipient_comes_from_an_upstream_task(self, played: Stage) -> None:
-        assert len(played.arrived("otp", digits("customer"))) == 1
+    def test_recipient_comes_from_an_upstream_task(self, finished_run: TaskRunner) -> None:
+        assert len(finished_run.inbox_items("otp", digits("customer"))) == 1
 
-    def test_mapped_instances_request_their_own_and_a_bad_one_fails_alone(self, played: Stage) -> None:
-        (passcode,) = played.arrived("otp", digits("mapped_0"))
+    def test_mapped_instances_request_their_own_and_a_bad_one_fails_alone(self, finished_run: TaskRunner) -> None:
+        (passcode,) = finished_run.inbox_items("otp", digits("mapped_0"))
         assert len(passcode["code"]) == 8
-        assert [played.outcome("mapped", index) for index in (0, 1)] == [("success", 1), ("failed", 1)]
+        assert [finished_run.outcome("mapped", index) for index in (0, 1)] == [("success", 1), ("failed", 1)]
 
-    def test_what_surely_was_not_sent_is_sent_by_the_next_try(self, played: Stage) -> None:
-        assert played.outcome("busy_at_first") == ("success", 2)
-        assert len(played.arrived("otp", digits("busy_at_first"))) == 1
+    def test_request_not_sent_is_sent_by_the_next_try(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("busy_at_first") == ("success", 2)
+        assert len(finished_run.inbox_items("otp", digits("busy_at_first"))) == 1
 
     @pytest.mark.parametrize("kind", UNKNOWN)
-    def test_what_may_have_been_sent_is_never_sent_again_the_recipients_records_settle_it(
-        self, played: Stage, kind: str
+    def test_unknown_request_is_resolved_by_the_otp_records_and_not_resent(
+        self, finished_run: TaskRunner, kind: str
     ) -> None:
-        assert played.outcome(f"unknown_{kind}") == ("success", 1)
-        (passcode,) = played.arrived("otp", digits(f"unknown_{kind}"))
-        result = played.xcom(f"unknown_{kind}")
+        assert finished_run.outcome(f"unknown_{kind}") == ("success", 1)
+        (passcode,) = finished_run.inbox_items("otp", digits(f"unknown_{kind}"))
+        result = finished_run.xcom(f"unknown_{kind}")
         assert (result["id"], result["unknown_recipients"]) == (passcode["id"], 0)
         assert result["expires_at"] == passcode["expires_datetime"]
 
     @pytest.mark.parametrize("kind", UNKNOWN)
-    def test_nor_where_the_records_may_not_be_read(self, played: Stage, kind: str) -> None:
-        assert played.outcome(f"unproved_{kind}") == ("failed", 1)
-        assert len(played.arrived("otp", digits(f"unproved_{kind}"))) == 1
+    def test_unknown_request_fails_if_the_otp_records_cannot_be_read(self, finished_run: TaskRunner, kind: str) -> None:
+        assert finished_run.outcome(f"unproved_{kind}") == ("failed", 1)
+        assert len(finished_run.inbox_items("otp", digits(f"unproved_{kind}"))) == 1
 
     @pytest.mark.parametrize("kind", PERMANENT)
-    def test_what_repeating_cannot_mend_fails_at_once(self, played: Stage, kind: str) -> None:
-        assert played.outcome(f"permanent_{kind}") == ("failed", 1)
-        assert PERMANENT[kind][2] in played.error(f"permanent_{kind}")
-        assert played.arrived("otp", digits(f"permanent_{kind}")) == []
+    def test_permanent_error_fails_without_a_retry(self, finished_run: TaskRunner, kind: str) -> None:
+        assert finished_run.outcome(f"permanent_{kind}") == ("failed", 1)
+        assert PERMANENT[kind][2] in finished_run.error(f"permanent_{kind}")
+        assert finished_run.inbox_items("otp", digits(f"permanent_{kind}")) == []
 
-    def test_only_who_is_allowed_gets_a_code(self, played: Stage) -> None:
-        assert played.outcome("allowed") == ("success", 1)
-        assert played.outcome("outsider") == ("skipped", 1)
-        assert played.outcome("outsider_without_number") == ("failed", 1)
-        assert played.arrived("otp", digits("outsider")) == []
+    def test_only_allowed_recipients_get_a_code(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("allowed") == ("success", 1)
+        assert finished_run.outcome("outsider") == ("skipped", 1)
+        assert finished_run.outcome("outsider_without_number") == ("failed", 1)
+        assert finished_run.inbox_items("otp", digits("outsider")) == []
 
 
 class TestVerify:
-    @pytest.mark.parametrize("scene", ["verify", "verify_strict"])
-    def test_the_right_code_verifies(self, played: Stage, scene: str) -> None:
-        result = played.xcom(scene)
+    @pytest.mark.parametrize("case", ["verify", "verify_strict"])
+    def test_right_code_is_verified(self, finished_run: TaskRunner, case: str) -> None:
+        result = finished_run.xcom(case)
         assert set(result) == documented_keys(VerifyOtpOperator) == RECORD | {"verified"}
         assert (result["verified"], result["status_desc"], result["outcome"]) == (True, "VERIFIED", "verified")
 
-    def test_a_wrong_code_fails_at_once_and_uses_up_one_attempt(self, played: Stage) -> None:
-        assert played.outcome("verify_wrong") == ("failed", 1)
-        assert "The code is wrong" in played.error("verify_wrong")
-        (passcode,) = played.arrived("otp", digits("r3"))
+    def test_wrong_code_fails_at_once_and_uses_up_one_attempt(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("verify_wrong") == ("failed", 1)
+        assert "The code is wrong" in finished_run.error("verify_wrong")
+        (passcode,) = finished_run.inbox_items("otp", digits("r3"))
         assert passcode["attempts"] == 1
 
-    def test_or_is_the_result(self, played: Stage) -> None:
-        (passcode,) = played.arrived("otp", digits("r4"))
-        assert played.xcom("verify_wrong_told") == {"id": passcode["id"], "verified": False}
+    def test_wrong_code_is_the_result_on_request(self, finished_run: TaskRunner) -> None:
+        (passcode,) = finished_run.inbox_items("otp", digits("r4"))
+        assert finished_run.xcom("verify_wrong_told") == {"id": passcode["id"], "verified": False}
 
-    def test_a_service_that_always_says_sent_is_believed(self, played: Stage) -> None:
-        result = played.xcom("verify_sent_mode")
+    def test_status_sent_is_verified_by_default(self, finished_run: TaskRunner) -> None:
+        result = finished_run.xcom("verify_sent_mode")
         assert (result["verified"], result["status_desc"]) == (True, "SENT")
 
-    def test_unless_the_author_wants_it_in_words(self, played: Stage) -> None:
-        assert played.outcome("verify_sent_mode_strict") == ("failed", 1)
-        assert "not verified: its status is SENT" in played.error("verify_sent_mode_strict")
-        assert played.xcom("verify_sent_mode_told")["verified"] is False
+    def test_status_sent_is_not_verified_with_require_verified_status(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("verify_sent_mode_strict") == ("failed", 1)
+        assert "not verified: its status is SENT" in finished_run.error("verify_sent_mode_strict")
+        assert finished_run.xcom("verify_sent_mode_told")["verified"] is False
 
-    def test_what_was_surely_not_checked_is_checked_by_the_next_try(self, played: Stage) -> None:
-        assert played.outcome("verify_busy_at_first") == ("success", 2)
+    def test_check_not_made_is_made_by_the_next_try(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("verify_busy_at_first") == ("success", 2)
 
-    def test_a_code_that_may_have_been_used_up_is_not_checked_again(self, played: Stage) -> None:
-        assert played.outcome("verify_cut") == ("failed", 1)
-        assert "unknown" in played.error("verify_cut")
+    def test_code_with_an_unknown_check_is_not_checked_again(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("verify_cut") == ("failed", 1)
+        assert "unknown" in finished_run.error("verify_cut")
 
-    def test_a_code_may_be_a_number(self, played: Stage) -> None:
-        assert "The code is wrong" in played.error("verify_number")
+    def test_code_may_be_a_number(self, finished_run: TaskRunner) -> None:
+        assert "The code is wrong" in finished_run.error("verify_number")
 
     @pytest.mark.parametrize("kind", NO_CODES)
-    def test_no_code_is_told_without_using_up_an_attempt(self, played: Stage, kind: str) -> None:
-        assert played.outcome(f"verify_{kind}") == ("failed", 1)
-        assert "after rendering. Nothing was sent" in played.error(f"verify_{kind}")
-        (passcode,) = played.arrived("otp", digits(f"r_{kind}"))
+    def test_missing_code_fails_without_using_an_attempt(self, finished_run: TaskRunner, kind: str) -> None:
+        assert finished_run.outcome(f"verify_{kind}") == ("failed", 1)
+        assert "after rendering. Nothing was sent" in finished_run.error(f"verify_{kind}")
+        (passcode,) = finished_run.inbox_items("otp", digits(f"r_{kind}"))
         assert passcode["attempts"] == 0
 
-    def test_a_passcode_that_is_not_there_fails_at_once(self, played: Stage) -> None:
-        assert played.outcome("verify_nobody") == ("failed", 1)
+    def test_missing_passcode_fails_without_a_retry(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("verify_nobody") == ("failed", 1)
 
-    def test_the_rendered_tab_hides_the_code_whole(self, played: Stage) -> None:
-        assert played.rendered("verify")["token"] == "***"
+    def test_rendered_tab_hides_the_code_whole(self, finished_run: TaskRunner) -> None:
+        assert finished_run.rendered("verify")["token"] == "***"
 
 
 class TestGetAndFind:
-    def test_a_record_is_read_by_its_id(self, played: Stage) -> None:
-        result = played.xcom("get")
+    def test_record_is_read_by_its_id(self, finished_run: TaskRunner) -> None:
+        result = finished_run.xcom("get")
         assert set(result) == documented_keys(GetOtpOperator) == RECORD
         assert result["outcome"] == "verified"
 
-    def test_reading_again_is_harmless(self, played: Stage) -> None:
-        assert played.outcome("get_broken_at_first") == ("success", 2)
+    def test_reading_again_is_harmless(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("get_broken_at_first") == ("success", 2)
 
-    def test_a_passcode_that_is_not_there_fails_at_once(self, played: Stage) -> None:
-        assert played.outcome("get_nobody") == ("failed", 1)
+    def test_missing_passcode_fails_without_a_retry(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("get_nobody") == ("failed", 1)
 
-    def test_all_records_of_a_number_are_found_without_the_number(self, played: Stage) -> None:
-        (record,) = played.xcom("find")
+    def test_all_records_of_a_number_are_found_without_the_number(self, finished_run: TaskRunner) -> None:
+        (record,) = finished_run.xcom("find")
         assert set(record) == RECORD
-        assert record["id"] == played.xcom("plain")["id"]
+        assert record["id"] == finished_run.xcom("plain")["id"]
 
-    def test_nothing_found_is_an_empty_list(self, played: Stage) -> None:
-        assert played.xcom("find_nothing") == []
+    def test_number_without_records_returns_an_empty_list(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("find_nothing") == []
 
-    def test_a_bad_number_fails_at_once(self, played: Stage) -> None:
-        assert played.outcome("find_bad_number") == ("failed", 1)
+    def test_bad_number_fails_at_once(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("find_bad_number") == ("failed", 1)
 
 
 class TestRevoke:
-    @pytest.mark.parametrize("scene", ["revoke", "revoke_cut"])
-    def test_the_passcode_is_useless_afterwards(self, played: Stage, scene: str) -> None:
-        (passcode,) = played.arrived("otp", digits(f"to_{scene}"))
+    @pytest.mark.parametrize("case", ["revoke", "revoke_cut"])
+    def test_passcode_is_useless_afterwards(self, finished_run: TaskRunner, case: str) -> None:
+        (passcode,) = finished_run.inbox_items("otp", digits(f"to_{case}"))
         assert passcode["status_desc"] == "REVOKED"
-        assert played.xcom(scene) == {"id": passcode["id"], "revoked": True}
+        assert finished_run.xcom(case) == {"id": passcode["id"], "revoked": True}
         assert documented_keys(RevokeOtpOperator) == {"id", "revoked"}
 
-    def test_a_passcode_that_is_not_there_fails_at_once(self, played: Stage) -> None:
-        assert played.outcome("revoke_nobody") == ("failed", 1)
+    def test_missing_passcode_fails_without_a_retry(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("revoke_nobody") == ("failed", 1)
 
-    def test_or_skips(self, played: Stage) -> None:
-        assert played.outcome("revoke_skipping") == ("skipped", 1)
+    def test_missing_passcode_skips_on_request(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("revoke_skipping") == ("skipped", 1)
 
 
-def test_a_task_that_nothing_is_reported_of_has_no_link_to_deliveries() -> None:
+def test_operators_without_delivery_reports_have_no_delivery_link() -> None:
     assert RequestOtpOperator(task_id="otp", recipient="08031234567").operator_extra_links == ()
     assert RequestOtpOperator.operator_extra_links == ()
     (link,) = SendSmsOperator(task_id="sms", recipients="08031234567", content="Hello").operator_extra_links

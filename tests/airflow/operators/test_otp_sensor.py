@@ -1,4 +1,4 @@
-"""OtpStatusSensor as real task instances, in all three modes: what became of the passcode, and who is told how."""
+"""OtpStatusSensor as real task instances, in all three modes: its outcomes and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cpaas_provider.api.errors import CpaasNotVerifiedError
 from cpaas_provider.sensors.otp import OtpStatusSensor
 from cpaas_provider.triggers._polling import backoff
 from cpaas_provider.triggers.otp import OtpStatusTrigger
-from tests.airflow.harness.stage import ATTEMPTS, Stage, digits, fault, on_stage, setting
+from tests.airflow.harness.task_runner import ATTEMPTS, TaskRunner, digits, fault, open_task_runner, setting
 from tests.sandbox import Sandbox, connection_json
 from tests.unit.docs.results import documented_keys
 
@@ -64,8 +64,8 @@ def passcodes(sandbox: Sandbox) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
-    with on_stage(sandbox_process) as stage, pytest.MonkeyPatch.context() as patch:
+def finished_run(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskRunner]:
+    with open_task_runner(sandbox_process) as task_runner, pytest.MonkeyPatch.context() as patch:
         patch.setattr(backoff, "MIN_FAILURE_SECONDS", 0)
         ids = passcodes(sandbox_process)
         # One read of each mode fails in passing, so that whoever can wait on the triggerer does.
@@ -73,15 +73,15 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
 
         def wait(name: str, mode: str, soft: bool, *trouble: tuple, told: bool = False) -> None:
             how = {"deferrable": True} if mode == "deferrable" else {"mode": mode, "deferrable": False}
-            scene = [*SETTINGS.get(name, []), *trouble]
+            case = [*SETTINGS.get(name, []), *trouble]
             OtpStatusSensor(
-                task_id=stage.set(f"{name}_{mode}{'_soft' if soft else ''}{'_told' if told else ''}", *scene),
+                task_id=task_runner.prepare(f"{name}_{mode}{'_soft' if soft else ''}{'_told' if told else ''}", *case),
                 fail_if_not_verified=not told,
                 **{"otp_id": f"{ids.get(name, 'no_such_passcode')}", "soft_fail": soft}
                 | ({"poke_interval": 1} | how | ARGUMENTS.get(name, {})),
             )
 
-        with stage.dag("otp_sensor", params={"id": ids["verified"]}) as dag:
+        with task_runner.dag("otp_sensor", params={"id": ids["verified"]}) as dag:
             for mode in MODES:
                 trouble = [passing] if mode == "deferrable" else []
                 wait("verified", mode, False, *trouble)
@@ -95,7 +95,7 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
                 wait("nobody", mode, False, told=True)
             for mode in ("poke", "reschedule"):
                 OtpStatusSensor(
-                    task_id=stage.set(f"passing_{mode}", passing),
+                    task_id=task_runner.prepare(f"passing_{mode}", passing),
                     otp_id=ids["verified"], mode=mode, deferrable=False, poke_interval=1,
                 )  # fmt: skip
             OtpStatusSensor(task_id="rendered", otp_id="{{ params.id }}", cpaas_conn_id="cpaas_{{ 'default' }}")
@@ -105,15 +105,15 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
             OtpStatusSensor(task_id="wrong_key", otp_id=ids["verified"], cpaas_conn_id="cpaas_wrong_key",
                             poke_interval=1, retries=1)  # fmt: skip
             OtpStatusSensor(task_id="bad_life", otp_id=ids["verified"], expires_in="{{ 'a while' }}")
-        yield stage.play(dag)
+        yield task_runner.run_dag(dag)
 
 
 class TestOutcomes:
     @pytest.mark.parametrize("mode", MODES)
-    def test_verified_succeeds_with_the_record(self, played: Stage, mode: str) -> None:
-        assert played.outcome(f"verified_{mode}") == ("success", 1)
-        (passcode,) = played.arrived("otp", digits("verified"))
-        assert played.xcom(f"verified_{mode}") == {
+    def test_verified_succeeds_with_the_record(self, finished_run: TaskRunner, mode: str) -> None:
+        assert finished_run.outcome(f"verified_{mode}") == ("success", 1)
+        (passcode,) = finished_run.inbox_items("otp", digits("verified"))
+        assert finished_run.xcom(f"verified_{mode}") == {
             "outcome": "verified",
             "id": passcode["id"],
             "status": 2,
@@ -128,78 +128,82 @@ class TestOutcomes:
             ("deferrable", "the triggerer"),
         ],
     )
-    def test_its_log_begins_with_what_is_waited_for_and_how_long(self, played: Stage, mode: str, where: str) -> None:
-        otp_id = played.xcom(f"verified_{mode}")["id"]
+    def test_log_begins_with_what_is_waited_for_and_how_long(
+        self, finished_run: TaskRunner, mode: str, where: str
+    ) -> None:
+        otp_id = finished_run.xcom(f"verified_{mode}")["id"]
         assert (
             f"OtpStatusSensor waits for passcode {otp_id} to be verified, on {where}: its record on connection "
             "'cpaas_default' is read every 1 second, for at most 3,660 seconds."
-        ) in played.log(f"verified_{mode}")
+        ) in finished_run.log(f"verified_{mode}")
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)
-    def test_every_other_end_fails_at_once_and_says_which(self, played: Stage, name: str, mode: str) -> None:
-        assert played.outcome(f"{name}_{mode}") == ("failed", 1)
-        assert played.error(f"{name}_{mode}").startswith(MESSAGES[name])
+    def test_passcode_not_verified_fails_without_a_retry_and_names_the_cause(
+        self, finished_run: TaskRunner, name: str, mode: str
+    ) -> None:
+        assert finished_run.outcome(f"{name}_{mode}") == ("failed", 1)
+        assert finished_run.error(f"{name}_{mode}").startswith(MESSAGES[name])
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)
-    def test_soft_fail_skips_with_the_same_message(self, played: Stage, name: str, mode: str) -> None:
-        assert played.outcome(f"{name}_{mode}_soft") == ("skipped", 1)
-        assert MESSAGES[name] in played.log(f"{name}_{mode}_soft")
+    def test_soft_fail_skips_with_the_same_message(self, finished_run: TaskRunner, name: str, mode: str) -> None:
+        assert finished_run.outcome(f"{name}_{mode}_soft") == ("skipped", 1)
+        assert MESSAGES[name] in finished_run.log(f"{name}_{mode}_soft")
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)
-    def test_on_request_it_succeeds_with_the_status_to_branch_on(self, played: Stage, name: str, mode: str) -> None:
-        assert played.outcome(f"{name}_{mode}_told") == ("success", 1)
-        result = played.xcom(f"{name}_{mode}_told")
+    def test_sensor_succeeds_with_the_status_on_request(self, finished_run: TaskRunner, name: str, mode: str) -> None:
+        assert finished_run.outcome(f"{name}_{mode}_told") == ("success", 1)
+        result = finished_run.xcom(f"{name}_{mode}_told")
         assert set(result) == documented_keys(OtpStatusSensor) == {"outcome", "id", "status", "status_desc"}
         assert result["outcome"] == ("expired" if name == "expired_by_clock" else name)
-        assert MESSAGES[name] in played.log(f"{name}_{mode}_told")
+        assert MESSAGES[name] in finished_run.log(f"{name}_{mode}_told")
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_on_request_a_verified_passcode_has_the_same_result_and_a_missing_one_succeeds(
-        self, played: Stage, mode: str
+    def test_sensor_that_returns_the_status_succeeds_if_verified_or_missing(
+        self, finished_run: TaskRunner, mode: str
     ) -> None:
-        assert played.xcom(f"verified_{mode}_told") == played.xcom(f"verified_{mode}")
-        assert played.outcome(f"nobody_{mode}_told") == ("success", 1)
-        assert played.xcom(f"nobody_{mode}_told") == {
+        assert finished_run.xcom(f"verified_{mode}_told") == finished_run.xcom(f"verified_{mode}")
+        assert finished_run.outcome(f"nobody_{mode}_told") == ("success", 1)
+        assert finished_run.xcom(f"nobody_{mode}_told") == {
             "outcome": "not_found", "id": "no_such_passcode", "status": None, "status_desc": None,
         }  # fmt: skip
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_a_passcode_that_is_not_there_ends_the_wait(self, played: Stage, mode: str) -> None:
-        assert played.outcome(f"nobody_{mode}") == ("failed", 1)
-        assert played.outcome(f"nobody_{mode}_soft") == ("skipped", 1)
+    def test_missing_passcode_ends_the_wait(self, finished_run: TaskRunner, mode: str) -> None:
+        assert finished_run.outcome(f"nobody_{mode}") == ("failed", 1)
+        assert finished_run.outcome(f"nobody_{mode}_soft") == ("skipped", 1)
 
     @pytest.mark.parametrize("mode", ["poke", "reschedule"])
-    def test_passing_trouble_does_not_end_the_wait(self, played: Stage, mode: str) -> None:
-        assert played.outcome(f"passing_{mode}") == ("success", 1)
-        assert "The wait continues." in played.log(f"passing_{mode}")
+    def test_temporary_failure_does_not_end_the_wait(self, finished_run: TaskRunner, mode: str) -> None:
+        assert finished_run.outcome(f"passing_{mode}") == ("success", 1)
+        assert "The wait continues." in finished_run.log(f"passing_{mode}")
 
-    def test_on_the_triggerer_neither(self, played: Stage) -> None:
-        assert "The wait continues." in played.log("verified_deferrable")
-        assert "[DAG TEST] running trigger in line" in played.log("verified_deferrable")
+    def test_temporary_failure_does_not_end_the_wait_of_a_trigger(self, finished_run: TaskRunner) -> None:
+        assert "The wait continues." in finished_run.log("verified_deferrable")
+        assert "[DAG TEST] running trigger in line" in finished_run.log("verified_deferrable")
 
-    def test_wrong_key_ends_it_so_that_a_retry_waits_again(self, played: Stage) -> None:
-        assert played.outcome("wrong_key") == ("failed", 2)
-        assert "API key" in played.error("wrong_key")
+    def test_wrong_key_ends_it_so_that_a_retry_waits_again(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("wrong_key") == ("failed", 2)
+        assert "API key" in finished_run.error("wrong_key")
 
 
 class TestArguments:
-    def test_fields_are_rendered(self, played: Stage) -> None:
-        assert played.outcome("rendered") == ("success", 1)
+    def test_fields_are_rendered(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("rendered") == ("success", 1)
 
-    def test_mapped_instances_wait_for_their_own(self, played: Stage) -> None:
-        assert [played.outcome("mapped", index)[0] for index in (0, 1)] == ["success", "failed"]
+    def test_mapped_instances_wait_for_their_own(self, finished_run: TaskRunner) -> None:
+        assert [finished_run.outcome("mapped", index)[0] for index in (0, 1)] == ["success", "failed"]
 
-    def test_the_author_says_which_words_mean_what(self, played: Stage) -> None:
-        assert played.xcom("own_words")["outcome"] == "verified"
-        assert played.error("own_failure").startswith("OTP failed: ")
-        assert "(status SENT)" in played.error("own_failure")
+    def test_status_words_can_be_configured(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("own_words")["outcome"] == "verified"
+        assert finished_run.error("own_failure").startswith("OTP failed: ")
+        assert "(status SENT)" in finished_run.error("own_failure")
 
-    def test_a_life_that_is_no_number_fails_at_once(self, played: Stage) -> None:
-        assert played.outcome("bad_life") == ("failed", 1)
-        assert "expires_in must be a whole number from 1 to 60; it is 'a while'" in played.error("bad_life")
+    def test_expiry_that_is_no_number_fails_without_a_retry(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("bad_life") == ("failed", 1)
+        assert "expires_in must be a whole number from 1 to 60; it is 'a while'" in finished_run.error("bad_life")
 
     @pytest.mark.parametrize("name", ["success_statuses", "failure_statuses"])
     @pytest.mark.parametrize("value", ["VERIFIED", b"VERIFIED", {"VERIFIED": 1}, 7, [7], ["VERIFIED", " "], [None]])
@@ -217,7 +221,7 @@ class TestArguments:
     def test_minutes_are_read_alike_in_the_dag_file_and_at_run_time(self, given: Any) -> None:
         assert OtpStatusSensor(task_id="wait", otp_id="x", expires_in=given)._criteria().expires_in == 15
 
-    def test_airflow_s_default_decides_where_it_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_airflow_s_default_decides_whether_it_defers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
         assert OtpStatusSensor(task_id="there", otp_id="x").deferrable is True
         assert OtpStatusSensor(task_id="here", otp_id="x", deferrable=False).deferrable is False
@@ -226,13 +230,13 @@ class TestArguments:
 class TestDeferral:
     @pytest.fixture
     def sensor(self, airflow_db: object, sandbox_process: Sandbox) -> Iterator[OtpStatusSensor]:
-        with on_stage(sandbox_process):
+        with open_task_runner(sandbox_process):
             with CpaasClient(sandbox_process.url, sandbox_process.api_key) as client:
                 otp_id = client.request_otp(f"+{digits('waiting')}").id
             with DAG("deferring", schedule=None):
                 yield OtpStatusSensor(task_id="wait", otp_id=otp_id, deferrable=True, timeout=600, expires_in=15)
 
-    def test_what_the_trigger_gets_is_plain_json_with_an_absolute_deadline(self, sensor: OtpStatusSensor) -> None:
+    def test_trigger_gets_plain_json_with_an_absolute_deadline(self, sensor: OtpStatusSensor) -> None:
         begun = timezone.utcnow()
         with pytest.raises(TaskDeferred) as deferred:
             sensor.execute({})
@@ -243,7 +247,7 @@ class TestDeferral:
         assert kwargs["expires_in"] == 15
         assert digits("waiting") not in json.dumps(kwargs)
 
-    def test_the_triggerer_s_own_limit_comes_after_the_deadline(self, sensor: OtpStatusSensor) -> None:
+    def test_triggerer_s_own_limit_comes_after_the_deadline(self, sensor: OtpStatusSensor) -> None:
         with pytest.raises(TaskDeferred) as deferred:
             sensor.execute({})
         assert deferred.value.timeout > dt.timedelta(seconds=600)
@@ -253,18 +257,18 @@ class TestDeferral:
         with pytest.raises(AirflowException, match="returned no outcome of the passcode"):
             sensor.resume_execution("execute_complete", {"event": event}, {})
 
-    def test_an_outcome_nobody_knows_is_an_error_and_no_success(self, sensor: OtpStatusSensor) -> None:
+    def test_unknown_trigger_outcome_is_an_error(self, sensor: OtpStatusSensor) -> None:
         event = {"outcome": "lost", "id": "x", "status": 9, "status_desc": "LOST"}
         with pytest.raises(AirflowException, match="does not know"):
             sensor.resume_execution("execute_complete", {"event": event}, {})
 
-    def test_an_error_of_the_trigger_fails_the_task_for_good(self, sensor: OtpStatusSensor) -> None:
+    def test_error_of_the_trigger_fails_the_task_for_good(self, sensor: OtpStatusSensor) -> None:
         event = {"outcome": "error", "id": "x", "message": "get_otp: what happened"}
         with pytest.raises(AirflowFailException, match="get_otp: what happened"):
             sensor.resume_execution("execute_complete", {"event": event}, {})
 
     @pytest.mark.parametrize(("soft", "kind"), [(False, AirflowSensorTimeout), (True, AirflowSkipException)])
-    def test_no_triggerer_at_all_is_a_wait_that_timed_out(
+    def test_wait_without_a_triggerer_times_out(
         self, sensor: OtpStatusSensor, soft: bool, kind: type[Exception]
     ) -> None:
         sensor.soft_fail = soft
@@ -291,7 +295,7 @@ class TestTriggerer:
         runner.triggers[number] = {"task": task, "is_watcher": False, "name": f"trigger {number}", "events": 0}
         return task
 
-    async def test_they_end_with_one_event_each_and_those_cancelled_with_none(
+    async def test_trigger_ends_with_one_event_and_a_cancelled_one_with_none(
         self,
         otp_ids: list[str],
         sandbox: Sandbox,

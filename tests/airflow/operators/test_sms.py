@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import task
 
 from cpaas_provider.operators.sms import SendSmsOperator
-from tests.airflow.harness.stage import Stage, balance, busy, digits, fault, on_stage, phone
+from tests.airflow.harness.task_runner import TaskRunner, balance, busy, digits, fault, open_task_runner, phone
 from tests.sandbox import Sandbox
 from tests.unit.docs.results import documented_keys
 
@@ -94,21 +94,21 @@ BAD_RECIPIENTS = {
 
 
 @pytest.fixture(scope="module")
-def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
+def finished_run(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskRunner]:
     staging = {"allowed_recipients": f"{phone('allowed')}, {phone('also_allowed')}"}
-    with on_stage(
+    with open_task_runner(
         sandbox_process,
         cpaas_no_sender={"sender_id": ""},
         cpaas_staging=staging,
         cpaas_small={"recipients_per_request": 2},
         cpaas_marks={"placeholder_format": "%name%"},
-    ) as stage:
+    ) as task_runner:
 
-        def sms(scene: str, *trouble: tuple, **given: object) -> SendSmsOperator:
-            arguments = {"recipients": [phone(scene)], "content": "Hello"} | given
-            return SendSmsOperator(task_id=stage.set(scene, *trouble), **arguments)
+        def sms(case: str, *trouble: tuple, **given: object) -> SendSmsOperator:
+            arguments = {"recipients": [phone(case)], "content": "Hello"} | given
+            return SendSmsOperator(task_id=task_runner.prepare(case, *trouble), **arguments)
 
-        with stage.dag(
+        with task_runner.dag(
             "sms", params={"shop": "Shoes", "phone": phone("by_params")}, user_defined_macros={"flaky": flaky}
         ) as dag:
             sms(
@@ -146,8 +146,8 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
                 return [phone("from_task_1"), phone("from_task_2")]
 
             @task
-            def text_of(scene: str) -> str:
-                return f"For {scene}"
+            def text_of(case: str) -> str:
+                return f"For {case}"
 
             sms("from_task", recipients=people(), content=text_of("from_task"))
             sms("list_and_repeats", recipients=[phone("a"), f"+{digits('a')}", f" {phone('b')} "])
@@ -164,7 +164,7 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
                 ]
             )
             number_of = task(phone).override(task_id="number_of")
-            sms("from_mapped", recipients=number_of.expand(scene=["upstream_0", "upstream_1"]))
+            sms("from_mapped", recipients=number_of.expand(case=["upstream_0", "upstream_1"]))
             sms("flaky_template", content="{{ flaky(ti.try_number) }}")
 
             for name, trouble in NOT_SENT.items():
@@ -202,7 +202,7 @@ def played(airflow_db: object, sandbox_process: Sandbox) -> Iterator[Stage]:
                 content="Use {code}",
                 cpaas_conn_id="cpaas_marks",
             )
-        yield stage.play(dag)
+        yield task_runner.run_dag(dag)
 
 
 def flaky(try_number: int) -> str:
@@ -213,25 +213,25 @@ def flaky(try_number: int) -> str:
 
 
 class TestRendering:
-    def test_every_templated_field_reaches_the_service_rendered(self, played: Stage) -> None:
-        (message,) = played.arrived("sms", digits("by_params"))
+    def test_templated_fields_reach_the_service_rendered(self, finished_run: TaskRunner) -> None:
+        (message,) = finished_run.inbox_items("sms", digits("by_params"))
         assert message["text"] == "From Shoes in sms"
         assert message["sender_id"] == "Shoes"
         assert message["external_ref"] == "ref-sms"
         assert message["callback"] == "http://127.0.0.1:9/Shoes"
 
-    def test_a_template_of_the_service_is_filled_for_each_recipient(self, played: Stage) -> None:
-        (message,) = played.arrived("sms", digits("templated"))
+    def test_template_of_the_service_is_filled_for_each_recipient(self, finished_run: TaskRunner) -> None:
+        (message,) = finished_run.inbox_items("sms", digits("templated"))
         assert message["text"] == "Hello Ada, welcome to Shoes!"
 
-    def test_recipients_and_text_come_from_upstream_tasks(self, played: Stage) -> None:
+    def test_recipients_and_text_come_from_upstream_tasks(self, finished_run: TaskRunner) -> None:
         for recipient in ("from_task_1", "from_task_2"):
-            (message,) = played.arrived("sms", digits(recipient))
+            (message,) = finished_run.inbox_items("sms", digits(recipient))
             assert message["text"] == "For from_task"
-        assert played.xcom("from_task")["recipients"] == 2
+        assert finished_run.xcom("from_task")["recipients"] == 2
 
-    def test_the_rendered_tab_shows_summaries_of_what_is_private(self, played: Stage) -> None:
-        shown = played.rendered("rendered")
+    def test_rendered_tab_shows_summaries_of_what_is_private(self, finished_run: TaskRunner) -> None:
+        shown = finished_run.rendered("rendered")
         assert shown["recipients"] == f"1 recipient: 0803****{phone('by_params')[-3:]}"
         assert shown["content"] == "<17 characters>"
         assert shown["personalisation"] == "<1 entries>"
@@ -241,9 +241,9 @@ class TestRendering:
 
 
 class TestResult:
-    def test_it_is_ids_counts_and_cost(self, played: Stage) -> None:
-        (message,) = played.arrived("sms", digits("two_pages"))
-        result = played.xcom("two_pages")
+    def test_result_has_ids_counts_and_cost(self, finished_run: TaskRunner) -> None:
+        (message,) = finished_run.inbox_items("sms", digits("two_pages"))
+        result = finished_run.xcom("two_pages")
         assert set(result) == documented_keys(SendSmsOperator) == {
             "id", "recipients", "charge", "balance", "encoding", "pages", "created_datetime", "skipped_not_allowed",
             "skipped_suppressed", "skipped_frequency_cap",
@@ -254,148 +254,155 @@ class TestResult:
         assert result["charge"] == 8
         assert result["skipped_not_allowed"] == 0
 
-    def test_the_log_tells_pages_and_recipients_before_the_send(self, played: Stage) -> None:
-        assert "Sending GSM-7 SMS, estimated pages: 2 each, recipients: 1." in played.log("two_pages")
+    def test_log_tells_pages_and_recipients_before_the_send(self, finished_run: TaskRunner) -> None:
+        assert "Sending GSM-7 SMS, estimated pages: 2 each, recipients: 1." in finished_run.log("two_pages")
 
-    def test_a_recipient_named_twice_gets_one_message(self, played: Stage) -> None:
-        assert played.xcom("list_and_repeats")["recipients"] == 2
-        assert len(played.arrived("sms", digits("a"))) == 1
+    def test_recipient_named_twice_gets_one_message(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("list_and_repeats")["recipients"] == 2
+        assert len(finished_run.inbox_items("sms", digits("a"))) == 1
 
-    def test_recipients_may_be_comma_separated(self, played: Stage) -> None:
-        assert played.xcom("comma_separated")["recipients"] == 2
+    def test_recipients_may_be_comma_separated(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("comma_separated")["recipients"] == 2
 
-    @pytest.mark.parametrize("scene", ["literal_marks", "other_marks"])
-    def test_marks_that_are_no_placeholder_are_read_as_they_are(self, played: Stage, scene: str) -> None:
-        (message,) = played.arrived("sms", digits(scene))
+    @pytest.mark.parametrize("case", ["literal_marks", "other_marks"])
+    def test_marks_that_are_no_placeholder_are_read_as_they_are(self, finished_run: TaskRunner, case: str) -> None:
+        (message,) = finished_run.inbox_items("sms", digits(case))
         assert message["text"] == "Use {code}"
 
-    def test_channel_and_tracking_are_passed_on(self, played: Stage) -> None:
-        (message,) = played.arrived("sms", digits("tracked"))
+    def test_channel_and_tracking_are_passed_on(self, finished_run: TaskRunner) -> None:
+        (message,) = finished_run.inbox_items("sms", digits("tracked"))
         assert (message["channel"], message["is_trackable"]) == ("whatsapp", True)
 
 
 class TestMapping:
-    def test_each_instance_sends_its_own(self, played: Stage) -> None:
+    def test_mapped_instances_send_their_own_message(self, finished_run: TaskRunner) -> None:
         for index in (0, 1):
-            (message,) = played.arrived("sms", digits(f"mapped_{index}"))
+            (message,) = finished_run.inbox_items("sms", digits(f"mapped_{index}"))
             assert message["text"] == f"Number {index}"
-            assert played.rendered("mapped", index)["content"] == "<8 characters>"
+            assert finished_run.rendered("mapped", index)["content"] == "<8 characters>"
 
-    def test_a_bad_one_fails_alone(self, played: Stage) -> None:
-        assert [played.outcome("mapped", index) for index in (0, 1, 2)] == [
+    def test_invalid_mapped_instance_fails_alone(self, finished_run: TaskRunner) -> None:
+        assert [finished_run.outcome("mapped", index) for index in (0, 1, 2)] == [
             ("success", 1),
             ("success", 1),
             ("failed", 1),
         ]
 
-    def test_all_arguments_may_be_mapped(self, played: Stage) -> None:
-        (message,) = played.arrived("sms", digits("kwargs_0"))
+    def test_all_arguments_may_be_mapped(self, finished_run: TaskRunner) -> None:
+        (message,) = finished_run.inbox_items("sms", digits("kwargs_0"))
         assert message["text"] == "To manual"
-        (message,) = played.arrived("sms", digits("kwargs_1"))
+        (message,) = finished_run.inbox_items("sms", digits("kwargs_1"))
         assert message["text"] == "Zwei"
-        assert "080" in played.rendered("mapped_kwargs", 0)["recipients"]
-        assert phone("kwargs_0") not in str(played.rendered("mapped_kwargs", 0))
+        assert "080" in finished_run.rendered("mapped_kwargs", 0)["recipients"]
+        assert phone("kwargs_0") not in str(finished_run.rendered("mapped_kwargs", 0))
 
-    def test_the_results_of_a_mapped_task_may_be_the_recipients(self, played: Stage) -> None:
-        assert played.xcom("from_mapped")["recipients"] == 2
-        assert len(played.arrived("sms", digits("upstream_1"))) == 1
-        assert played.rendered("from_mapped")["recipients"].startswith("2 recipients: 0803****")
+    def test_results_of_a_mapped_task_may_be_the_recipients(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("from_mapped")["recipients"] == 2
+        assert len(finished_run.inbox_items("sms", digits("upstream_1"))) == 1
+        assert finished_run.rendered("from_mapped")["recipients"].startswith("2 recipients: 0803****")
 
 
 class TestRetries:
     @pytest.mark.parametrize("kind", NOT_SENT)
-    def test_what_surely_was_not_sent_is_sent_by_the_next_try(self, played: Stage, kind: str) -> None:
-        assert played.outcome(f"not_sent_{kind}") == ("success", 2)
-        assert len(played.arrived("sms", digits(f"not_sent_{kind}"))) == 1
+    def test_request_not_sent_is_sent_by_the_next_try(self, finished_run: TaskRunner, kind: str) -> None:
+        assert finished_run.outcome(f"not_sent_{kind}") == ("success", 2)
+        assert len(finished_run.inbox_items("sms", digits(f"not_sent_{kind}"))) == 1
 
-    def test_a_refused_connection_is_tried_again(self, played: Stage) -> None:
-        assert played.outcome("refused_at_first") == ("success", 2)
-        assert "Nothing was sent" in played.error("refused_at_first")
+    def test_refused_connection_is_retried(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("refused_at_first") == ("success", 2)
+        assert "Nothing was sent" in finished_run.error("refused_at_first")
 
-    def test_a_template_that_could_not_read_something_is_rendered_again(self, played: Stage) -> None:
-        assert played.outcome("flaky_template") == ("success", 2)
+    def test_template_that_could_not_read_something_is_rendered_again(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("flaky_template") == ("success", 2)
         assert (
-            played.error("flaky_template") == "The template of content cannot be rendered (OSError). Nothing was sent."
+            finished_run.error("flaky_template")
+            == "The template of content cannot be rendered (OSError). Nothing was sent."
         )
-        assert [message["text"] for message in played.arrived("sms", digits("flaky_template"))] == ["At last"]
+        assert [message["text"] for message in finished_run.inbox_items("sms", digits("flaky_template"))] == ["At last"]
 
-    def test_the_tasks_retries_are_the_end_of_it(self, played: Stage) -> None:
-        assert played.outcome("always_busy") == ("failed", 4)
-        assert played.arrived("sms", digits("always_busy")) == []
+    def test_task_fails_after_its_last_retry(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("always_busy") == ("failed", 4)
+        assert finished_run.inbox_items("sms", digits("always_busy")) == []
 
     @pytest.mark.parametrize("kind", UNKNOWN)
-    def test_what_may_have_been_sent_is_never_sent_again(self, played: Stage, kind: str) -> None:
-        assert played.outcome(f"unknown_{kind}") == ("failed", 1)
-        assert len(played.arrived("sms", digits(f"unknown_{kind}"))) == 1
-        assert "Outcome unknown: request" in played.error(f"unknown_{kind}")
+    def test_unknown_request_is_not_sent_again(self, finished_run: TaskRunner, kind: str) -> None:
+        assert finished_run.outcome(f"unknown_{kind}") == ("failed", 1)
+        assert len(finished_run.inbox_items("sms", digits(f"unknown_{kind}"))) == 1
+        assert "Outcome unknown: request" in finished_run.error(f"unknown_{kind}")
 
     @pytest.mark.parametrize("kind", PERMANENT)
-    def test_what_repeating_cannot_mend_fails_at_once(self, played: Stage, kind: str) -> None:
-        assert played.outcome(f"permanent_{kind}") == ("failed", 1)
-        assert PERMANENT[kind][2] in played.error(f"permanent_{kind}")
-        assert played.arrived("sms", digits(f"permanent_{kind}")) == []
+    def test_permanent_error_fails_without_a_retry(self, finished_run: TaskRunner, kind: str) -> None:
+        assert finished_run.outcome(f"permanent_{kind}") == ("failed", 1)
+        assert PERMANENT[kind][2] in finished_run.error(f"permanent_{kind}")
+        assert finished_run.inbox_items("sms", digits(f"permanent_{kind}")) == []
 
     @pytest.mark.parametrize("kind", BAD_RECIPIENTS)
-    def test_bad_recipients_fail_at_once_and_nobody_gets_anything(self, played: Stage, kind: str) -> None:
-        assert played.outcome(f"bad_{kind}") == ("failed", 1)
-        assert BAD_RECIPIENTS[kind][1] in played.error(f"bad_{kind}")
-        assert "Nothing was sent" in played.error(f"bad_{kind}")
-        assert played.arrived("sms", digits("good_one")) == []
+    def test_invalid_recipients_fail_without_a_retry_and_nothing_is_sent(
+        self, finished_run: TaskRunner, kind: str
+    ) -> None:
+        assert finished_run.outcome(f"bad_{kind}") == ("failed", 1)
+        assert BAD_RECIPIENTS[kind][1] in finished_run.error(f"bad_{kind}")
+        assert "Nothing was sent" in finished_run.error(f"bad_{kind}")
+        assert finished_run.inbox_items("sms", digits("good_one")) == []
 
 
-class TestLimitsOfTheConnection:
-    def test_who_is_not_allowed_is_left_out_and_counted(self, played: Stage) -> None:
-        result = played.xcom("staging_some")
+class TestConnectionLimits:
+    def test_recipients_not_allowed_are_left_out_and_counted(self, finished_run: TaskRunner) -> None:
+        result = finished_run.xcom("staging_some")
         assert (result["recipients"], result["skipped_not_allowed"]) == (2, 1)
-        assert played.arrived("sms", digits("outsider")) == []
-        (message,) = played.arrived("sms", digits("allowed"))
+        assert finished_run.inbox_items("sms", digits("outsider")) == []
+        (message,) = finished_run.inbox_items("sms", digits("allowed"))
         assert message["text"] == "Dear allowed"
 
-    def test_a_task_with_nobody_left_is_skipped(self, played: Stage) -> None:
-        assert played.outcome("staging_nobody") == ("skipped", 1)
-        assert "allowed_recipients" in played.log("staging_nobody")
-        assert played.arrived("sms", digits("staging_nobody")) == []
+    def test_task_without_allowed_recipients_is_skipped(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("staging_nobody") == ("skipped", 1)
+        assert "allowed_recipients" in finished_run.log("staging_nobody")
+        assert finished_run.inbox_items("sms", digits("staging_nobody")) == []
 
-    def test_as_many_recipients_as_one_request_may_name_are_sent(self, played: Stage) -> None:
-        assert played.xcom("just_enough")["recipients"] == 2
+    def test_recipients_up_to_the_limit_of_one_request_are_sent_to(self, finished_run: TaskRunner) -> None:
+        assert finished_run.xcom("just_enough")["recipients"] == 2
 
-    def test_more_are_refused_and_nobody_gets_anything(self, played: Stage) -> None:
-        assert played.outcome("too_many") == ("failed", 1)
-        assert "3 recipients are too many for one request" in played.error("too_many")
-        assert "campaign" in played.error("too_many")
-        assert [played.arrived("sms", digits(one)) for one in ("m1", "m2", "m3")] == [[], [], []]
+    def test_recipients_above_the_limit_of_one_request_fail_and_nothing_is_sent(self, finished_run: TaskRunner) -> None:
+        assert finished_run.outcome("too_many") == ("failed", 1)
+        assert "3 recipients are too many for one request" in finished_run.error("too_many")
+        assert "campaign" in finished_run.error("too_many")
+        assert [finished_run.inbox_items("sms", digits(one)) for one in ("m1", "m2", "m3")] == [[], [], []]
 
-    @pytest.mark.parametrize(("scene", "sender"), [("two_pages", "Shop"), ("own_sender", "Mine")])
-    def test_the_tasks_sender_beats_the_connections(self, played: Stage, scene: str, sender: str) -> None:
-        (message,) = played.arrived("sms", digits(scene))
+    @pytest.mark.parametrize(("case", "sender"), [("two_pages", "Shop"), ("own_sender", "Mine")])
+    def test_sender_of_the_task_overrides_that_of_the_connection(
+        self, finished_run: TaskRunner, case: str, sender: str
+    ) -> None:
+        (message,) = finished_run.inbox_items("sms", digits(case))
         assert message["sender_id"] == sender
 
 
 class TestTexts:
-    def test_marks_without_a_meaning_are_not_sent(self, played: Stage) -> None:
-        (message,) = played.arrived("sms", digits("marks"))
+    def test_marks_without_a_meaning_are_not_sent(self, finished_run: TaskRunner) -> None:
+        (message,) = finished_run.inbox_items("sms", digits("marks"))
         assert message["text"] == "Hello" + "x" * 150
-        assert "Sending GSM-7 SMS, estimated pages: 1 each" in played.log("marks")
+        assert "Sending GSM-7 SMS, estimated pages: 1 each" in finished_run.log("marks")
 
-    def test_joiner_of_a_script_is_sent(self, played: Stage) -> None:
-        assert [message["text"] for message in played.arrived("sms", digits("persian"))] == ["می\u200cروم"]
+    def test_joiner_of_a_script_is_sent(self, finished_run: TaskRunner) -> None:
+        assert [message["text"] for message in finished_run.inbox_items("sms", digits("persian"))] == ["می\u200cروم"]
 
-    def test_typography_is_sent_and_the_log_has_what_the_option_would_save(self, played: Stage) -> None:
-        (message,) = played.arrived("sms", digits("typography"))
+    def test_typography_is_sent_and_the_log_has_what_the_option_would_save(self, finished_run: TaskRunner) -> None:
+        (message,) = finished_run.inbox_items("sms", digits("typography"))
         assert message["text"].startswith("It\u2019s \u201cfine\u201d")
-        assert "encoding='gsm7' would save 1 page." in played.log("typography")
+        assert "encoding='gsm7' would save 1 page." in finished_run.log("typography")
 
-    def test_option_replaces_typography(self, played: Stage) -> None:
-        (message,) = played.arrived("sms", digits("gsm7"))
+    def test_option_replaces_typography(self, finished_run: TaskRunner) -> None:
+        (message,) = finished_run.inbox_items("sms", digits("gsm7"))
         assert message["text"] == 'It\'s "fine"' + "x" * 100
-        assert (played.xcom("gsm7")["encoding"], played.xcom("gsm7")["pages"]) == ("GSM-7", 1)
-        assert "encoding='gsm7' saves 1 page." in played.log("gsm7")
+        assert (finished_run.xcom("gsm7")["encoding"], finished_run.xcom("gsm7")["pages"]) == ("GSM-7", 1)
+        assert "encoding='gsm7' saves 1 page." in finished_run.log("gsm7")
 
-    def test_option_leaves_a_text_with_other_characters_and_the_log_has_their_number(self, played: Stage) -> None:
-        assert [message["text"] for message in played.arrived("sms", digits("not_gsm7"))] == ["It\u2019s ọjọ́"]
-        assert "encoding='gsm7' leaves 1 text in UCS-2, with up to 3 characters that have no form" in played.log(
+    def test_option_leaves_a_text_with_other_characters_and_the_log_has_their_number(
+        self, finished_run: TaskRunner
+    ) -> None:
+        assert [message["text"] for message in finished_run.inbox_items("sms", digits("not_gsm7"))] == ["It\u2019s ọjọ́"]
+        assert "encoding='gsm7' leaves 1 text in UCS-2, with up to 3 characters that have no form" in finished_run.log(
             "not_gsm7"
         )
 
-    def test_option_replaces_typography_of_values(self, played: Stage) -> None:
-        assert [message["text"] for message in played.arrived("sms", digits("gsm7_values"))] == ["It's Ada's"]
+    def test_option_replaces_typography_of_values(self, finished_run: TaskRunner) -> None:
+        assert [message["text"] for message in finished_run.inbox_items("sms", digits("gsm7_values"))] == ["It's Ada's"]

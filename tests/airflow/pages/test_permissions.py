@@ -54,7 +54,7 @@ def headers(role: str | None) -> dict[str, str]:
 
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have Airflow let nobody read the DAG ``theirs``."""
+    """Have Airflow let no user read the DAG ``theirs``."""
     from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
     allows = SimpleAuthManager.is_authorized_dag
@@ -68,12 +68,12 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("recorded")
 class TestPermissions:
     @pytest.mark.parametrize("path", PATHS)
-    def test_nobody_sees_anything_without_a_login(self, server: TestClient, path: str) -> None:
+    def test_pages_and_search_need_a_login(self, server: TestClient, path: str) -> None:
         assert server.get(f"/cpaas/{path}").status_code == 401
         assert server.post("/cpaas/search", data={"q": "of-mine"}).status_code == 401
 
     @pytest.mark.parametrize("path", PATHS)
-    def test_somebody_who_may_read_dags_sees_every_page(self, server: TestClient, path: str) -> None:
+    def test_user_who_may_read_dags_sees_all_pages(self, server: TestClient, path: str) -> None:
         answer = server.get(f"/cpaas/{path}", headers=headers("viewer"))
         assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, "text/html")
 
@@ -83,7 +83,7 @@ class TestPermissions:
         assert "/cpaas/campaigns/of-theirs" in page
 
     @pytest.mark.usefixtures("limited")
-    def test_those_of_others_are_not_there(self, server: TestClient) -> None:
+    def test_campaigns_of_other_dags_are_not_shown(self, server: TestClient) -> None:
         page = server.get("/cpaas/campaigns", headers=headers("viewer")).text
         assert "/cpaas/campaigns/of-mine" in page
         assert "theirs" not in page
@@ -91,11 +91,11 @@ class TestPermissions:
         found = server.post("/cpaas/search", data={"q": "of-theirs"}, headers=headers("viewer")).text
         assert "Nothing found" in found
 
-    def test_those_of_a_deleted_dag_are_not_there(self, server: TestClient) -> None:
+    def test_campaigns_of_a_deleted_dag_are_not_shown(self, server: TestClient) -> None:
         assert "of-deleted" not in server.get("/cpaas/campaigns", headers=headers("admin")).text
         assert server.get("/cpaas/campaigns/of-deleted", headers=headers("admin")).status_code == 404
 
-    def test_the_navigation_leads_to_them(self, server: TestClient) -> None:
+    def test_navigation_links_to_the_pages(self, server: TestClient) -> None:
         plugins = server.get("/api/v2/plugins", headers=headers("admin")).json()["plugins"]
         (view,) = next(one["external_views"] for one in plugins if one["name"] == "cpaas")
         assert (view["destination"], view["url_route"]) == ("nav", "cpaas")

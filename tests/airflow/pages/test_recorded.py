@@ -13,8 +13,8 @@ from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes, task_progress
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.otp import RequestOtpOperator, VerifyOtpOperator
-from tests.airflow.harness.campaigns import rows, small_packs, sms
-from tests.airflow.harness.stage import Stage, fault
+from tests.airflow.harness.campaigns import limit_batches, rows, sms
+from tests.airflow.harness.task_runner import TaskRunner, fault
 from tests.airflow.harness.tries import Run, new_dag
 
 
@@ -28,8 +28,8 @@ def passcode(otp_id: str) -> Any:
         return connection.execute(select(passcodes).where(passcodes.c.otp_id == otp_id)).one()
 
 
-def test_campaign_records_its_report_and_its_guards(stage: Stage) -> None:
-    done = sms(stage, [*rows(3), {"phone": "x"}], max_failure_ratio=1, max_charge=500).once()
+def test_campaign_records_its_report_and_its_guards(task_runner: TaskRunner) -> None:
+    done = sms(task_runner, [*rows(3), {"phone": "x"}], max_failure_ratio=1, max_charge=500).run_try()
     found = progress(done.result["reference"])
     figures, settings = json.loads(found.figures), json.loads(found.settings)
     assert (found.kind, found.operation, found.task_id, found.state) == ("campaign", "send_sms", "campaign", "finished")
@@ -44,53 +44,55 @@ def test_campaign_records_its_report_and_its_guards(stage: Stage) -> None:
     assert "2348031" not in found.figures + found.settings
 
 
-def test_campaign_that_fails_and_is_retried_has_one_record(stage: Stage) -> None:
-    small_packs(stage, 2)
-    stage.sandbox.control(*fault("send_sms", "unavailable", retry_after=0))
-    run = sms(stage, rows(2, 50))
-    assert run.once().state == "up_for_retry"
+def test_campaign_that_fails_and_is_retried_has_one_record(task_runner: TaskRunner) -> None:
+    limit_batches(task_runner, 2)
+    task_runner.sandbox.control(*fault("send_sms", "unavailable", retry_after=0))
+    run = sms(task_runner, rows(2, 50))
+    assert run.run_try().state == "up_for_retry"
     with open_database() as database, database.connect() as connection:
         (failed,) = connection.execute(select(task_progress).where(task_progress.c.dag_id == run.dag.dag_id))
     assert failed.state == "failed"
-    stage.sandbox.control("DELETE", "faults")
-    done = run.once()
+    task_runner.sandbox.control("DELETE", "faults")
+    done = run.run_try()
     found = progress(done.result["reference"])
     assert (found.state, found.started_at) == ("finished", failed.started_at)
     assert found.reference == failed.reference
 
 
-def test_dry_run_records_nothing(stage: Stage) -> None:
-    done = sms(stage, rows(3), dry_run=True).once()
+def test_dry_run_records_nothing(task_runner: TaskRunner) -> None:
+    done = sms(task_runner, rows(3), dry_run=True).run_try()
     with open_database() as database, database.connect() as connection:
         query = select(task_progress).where(task_progress.c.reference == done.result["reference"])
         assert connection.execute(query).first() is None
 
 
-def test_campaign_is_sent_where_its_progress_cannot_be_recorded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_campaign_is_sent_where_its_progress_cannot_be_recorded(
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:////proc/nowhere/cpaas.db")
-    done = sms(stage, rows(3), use_suppression_list=False).once()
+    done = sms(task_runner, rows(3), use_suppression_list=False).run_try()
     assert (done.state, done.error) == ("success", ""), done.error
     assert done.result["sent"] == 3
     assert "The progress cannot be shown on the pages" in done.log
 
 
-def test_passcode_is_requested_and_verified(stage: Stage) -> None:
+def test_passcode_is_requested_and_verified(task_runner: TaskRunner) -> None:
     with new_dag() as dag:
         RequestOtpOperator(task_id="request", recipient="+2348039990001", token="4821", length=4)
-    asked = Run(stage, dag).once()
+    asked = Run(task_runner, dag).run_try()
     found = passcode(asked.result["id"])
     assert (found.outcome, found.dag_id) == ("pending", dag.dag_id)
     assert found.expires_at - found.requested_at == timedelta(minutes=15)
     with new_dag() as dag:
         VerifyOtpOperator(task_id="verify", otp_id=asked.result["id"], token="4821")
-    assert Run(stage, dag).once().state == "success"
+    assert Run(task_runner, dag).run_try().state == "success"
     assert passcode(asked.result["id"]).outcome == "verified"
 
 
-def test_purchase_is_recorded_without_the_number(stage: Stage) -> None:
+def test_purchase_is_recorded_without_the_number(task_runner: TaskRunner) -> None:
     with new_dag() as dag:
         BuyAirtimeOperator(task_id="buy", network="MTN", amount=100, recipient="+2348039990002")
-    done = Run(stage, dag).once()
+    done = Run(task_runner, dag).run_try()
     with open_database() as database, database.connect() as connection:
         query = select(airtime_purchases).where(airtime_purchases.c.reference == done.result["references"][0])
         found = connection.execute(query).one()

@@ -1,4 +1,4 @@
-"""Every response under our prefix in Airflow's own API server: kept out of caches, and with nothing of another host."""
+"""Every response under our prefix in Airflow's own API server: not cached, and without anything of another host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mounted(server: Any) -> ReceiverApp:
 
 
 @pytest.mark.usefixtures("recorded")
-def test_every_route_has_the_headers_for_whoever_asks(server: TestClient) -> None:
+def test_all_routes_have_the_headers_for_any_caller(server: TestClient) -> None:
     people = [{}, {"Authorization": "Bearer made.up.token"}, headers("viewer"), headers(None)]
     seen: set[tuple[str, int]] = set()
     for method, path, methods in requests_of(mounted(server)):

@@ -1,6 +1,6 @@
-"""Many scenes in one DAG run: each task with its own recipient, its own trouble, and a note of what it said.
+"""Many cases in one DAG run: each task with its own recipient and its own faults, and a record of its logs.
 
-``dag.test()`` costs seconds, a further task in it milliseconds. So a module plays all its scenes in one run, once, and
+``dag.test()`` costs seconds, a further task in it milliseconds. So a module runs all its cases in one run, once, and
 each of its tests looks at one of them.
 """
 
@@ -41,19 +41,19 @@ PLENTY = 1_000_000.0
 _STARTING = re.compile(r"\[DAG TEST\] starting task_id=(\S+) map_index=(-?\d+)")
 
 
-def phone(scene: str) -> str:
-    """Return a national number that no other scene has."""
-    return f"0803{zlib.crc32(scene.encode()) % 10**7:07d}"
+def phone(case: str) -> str:
+    """Return a national number that no other case has."""
+    return f"0803{zlib.crc32(case.encode()) % 10**7:07d}"
 
 
-def digits(scene: str) -> str:
+def digits(case: str) -> str:
     """Return the same number as it goes over the wire."""
-    return f"234{phone(scene)[1:]}"
+    return f"234{phone(case)[1:]}"
 
 
-def address(scene: str) -> str:
-    """Return an email address that no other scene has."""
-    return f"{scene.replace('_', '.')}@people.example.com"
+def address(case: str) -> str:
+    """Return an email address that no other case has."""
+    return f"{case.replace('_', '.')}@people.example.com"
 
 
 def fault(operation: str, kind: str, **params: Any) -> tuple[str, str, Any]:
@@ -76,21 +76,21 @@ def setting(**changes: Any) -> tuple[str, str, Any]:
     return "PUT", "settings", changes
 
 
-class Stage:
-    """What the scenes of a module are played on; afterwards, what was seen of them."""
+class TaskRunner:
+    """Runs the tasks of a module against the sandbox; afterwards, it has their states, errors and logs."""
 
     def __init__(self, sandbox: Sandbox, patch: pytest.MonkeyPatch, settings: Mapping[str, Any]) -> None:
         self.sandbox = sandbox
         self._patch = patch
         self._settings = dict(settings)
         self.result: DagRunResult
-        self.said: dict[tuple[str, int], list[str]] = defaultdict(list)
+        self.task_logs: dict[tuple[str, int], list[str]] = defaultdict(list)
         self.errors: dict[tuple[str, int], list[BaseException]] = defaultdict(list)
         self.all_logs: list[str] = []
-        self._scenes: dict[str, tuple[tuple[str, str, Any], ...]] = {}
-        self._playing = ("", -1)
+        self._conditions: dict[str, tuple[tuple[str, str, Any], ...]] = {}
+        self._current_task = ("", -1)
         # Of a task that was deferred or rescheduled it is not the try's number that tells whether it is new.
-        self._began: dict[tuple[str, int], bool] = defaultdict(bool)
+        self._started: dict[tuple[str, int], bool] = defaultdict(bool)
 
     def connect(self, conn_id: str, **changes: Any) -> None:
         """Make or change a connection: ``host``, ``password``, and extras."""
@@ -98,22 +98,22 @@ class Stage:
 
     def dag(self, dag_id: str, **options: Any) -> DAG:
         """Return a DAG whose tasks have retries in hand and are watched."""
-        watched = {"on_execute_callback": self._begins, "on_failure_callback": self._fails}
-        defaults = {"retries": RETRIES, "retry_delay": timedelta(0), "on_retry_callback": self._fails, **watched}
+        watched = {"on_execute_callback": self._on_start, "on_failure_callback": self._on_failure}
+        defaults = {"retries": RETRIES, "retry_delay": timedelta(0), "on_retry_callback": self._on_failure, **watched}
         return DAG(dag_id, schedule=None, default_args=defaults, **options)
 
-    def set(self, task_id: str, *scene: tuple[str, str, Any]) -> str:
-        """Say what the service is to be like when a task's tries begin; return the task's id."""
-        self._scenes[task_id] = scene
+    def prepare(self, task_id: str, *case: tuple[str, str, Any]) -> str:
+        """Set the faults, balance and settings of the service for a task's tries; return the task's id."""
+        self._conditions[task_id] = case
         return task_id
 
-    def play(self, dag: DAG) -> Stage:
+    def run_dag(self, dag: DAG) -> TaskRunner:
         """Run the DAG, whatever becomes of its tasks."""
-        with self.listening(), bounded(RUN_WITHIN):
+        with self.record_logs(), bounded(RUN_WITHIN):
             self.result = run(dag)
         return self
 
-    # -- what was seen ------------------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------
 
     def outcome(self, task_id: str, map_index: int = -1) -> tuple[str, int]:
         """Return a task's final state and how many tries it took."""
@@ -127,66 +127,66 @@ class Stage:
         return self.result.rendered(task_id, map_index)
 
     def error(self, task_id: str, map_index: int = -1) -> str:
-        """Return the words a task's last failed try ended with."""
+        """Return the error message of a task's last failed try."""
         errors = self.errors.get((task_id, map_index))
         assert errors, f"{task_id} did not fail"
         return str(errors[-1])
 
     def log(self, task_id: str, map_index: int = -1) -> str:
-        """Return all a task's tries logged."""
-        return "\n".join(self.said.get((task_id, map_index), []))
+        """Return all log lines of a task's tries."""
+        return "\n".join(self.task_logs.get((task_id, map_index), []))
 
-    def arrived(self, box: str, recipient: str) -> list[dict[str, Any]]:
+    def inbox_items(self, box: str, recipient: str) -> list[dict[str, Any]]:
         """Return what the service accepted for a recipient, oldest first."""
         return list(reversed(self.sandbox.inbox(box, recipient=recipient)["items"]))
 
-    # -- behind the scenes --------------------------------------------------------------------------------------------
+    # -- callbacks and logs -------------------------------------------------------------------------------------------
 
-    def _begins(self, context: Any) -> None:
+    def _on_start(self, context: Any) -> None:
         instance = context["ti"]
         which = instance.task_id, _index(instance)
-        scene: dict[str, Any] = {"faults": [], **balance(PLENTY)[2], "settings": self._settings}
-        for _, path, body in self._scenes.get(instance.task_id, ()):
+        case: dict[str, Any] = {"faults": [], **balance(PLENTY)[2], "settings": self._settings}
+        for _, path, body in self._conditions.get(instance.task_id, ()):
             if path == "faults":
-                if not self._began[which] or "times" not in body:
-                    scene["faults"].append(body)
+                if not self._started[which] or "times" not in body:
+                    case["faults"].append(body)
             elif path == "settings":
-                scene["settings"] = {**scene["settings"], **body}
+                case["settings"] = {**case["settings"], **body}
             else:
-                scene.update(body)
-        self.sandbox.control("PUT", "scene", scene)
-        self._began[which] = True
+                case.update(body)
+        self.sandbox.control("PUT", "scene", case)
+        self._started[which] = True
 
-    def _fails(self, context: Any) -> None:
+    def _on_failure(self, context: Any) -> None:
         instance = context["ti"]
         self.errors[instance.task_id, _index(instance)].append(context["exception"])
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Take down all that is logged, before anything of it is masked or cut, and keep it from being shown."""
+    def record_logs(self) -> Iterator[None]:
+        """Record all log lines before they are masked or cut, and do not show them."""
         processors = structlog.get_config()["processors"]
-        heard = self._structured
-        processors.insert(-1, heard)
-        handler = _Handler(self._note)
+        processor = self._record_event
+        processors.insert(-1, processor)
+        handler = _Handler(self._record)
         logging.getLogger().addHandler(handler)
         try:
             yield
         finally:
-            processors.remove(heard)
+            processors.remove(processor)
             logging.getLogger().removeHandler(handler)
 
-    def _structured(self, _logger: Any, _method: str, event: Any) -> Any:
+    def _record_event(self, _logger: Any, _method: str, event: Any) -> Any:
         line = " ".join(f"{key}={value}" for key, value in event.items() if key not in ("exc_info", "timestamp"))
-        self._note(line, event.get("exc_info"))
+        self._record(line, event.get("exc_info"))
         # Airflow draws an error with all that stands around it, which takes longer than the try.
         raise structlog.DropEvent
 
-    def _note(self, line: str, error: Any = None) -> None:
+    def _record(self, line: str, error: Any = None) -> None:
         if starting := _STARTING.search(line):
-            self._playing = starting[1], int(starting[2])
+            self._current_task = starting[1], int(starting[2])
         if error:
             line += "\n" + (traceback.format_exc() if error is True else _trace(error))
-        self.said[self._playing].append(line)
+        self.task_logs[self._current_task].append(line)
         self.all_logs.append(line)
 
 
@@ -195,12 +195,12 @@ def _index(instance: Any) -> int:
 
 
 class _Handler(logging.Handler):
-    def __init__(self, note: Any) -> None:
+    def __init__(self, record_line: Any) -> None:
         super().__init__()
-        self._told = note
+        self._record_line = record_line
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._told(record.getMessage(), record.exc_info)
+        self._record_line(record.getMessage(), record.exc_info)
 
 
 def _trace(error: Any) -> str:
@@ -216,7 +216,7 @@ def forget_campaign_database() -> None:
 
 
 @contextlib.contextmanager
-def on_stage(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iterator[Stage]:
+def open_task_runner(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iterator[TaskRunner]:
     """Set up a fresh service and the connections to it.
 
     There are always ``cpaas_default``, ``cpaas_wrong_key`` and ``cpaas_refused``.
@@ -231,16 +231,16 @@ def on_stage(sandbox: Sandbox, **connections: Mapping[str, Any]) -> Iterator[Sta
             "cpaas_wrong_key": {"password": "sk_test_of_somebody_else"},
             "cpaas_refused": {"host": refusing},
         }
-        # The client's pauses between repeats grow from this; nobody needs to sit them out.
+        # The client's pauses between attempts grow from this; no test needs them.
         patch.setattr(core, "_FIRST_BACKOFF", 0.001)
-        # Nor those between two times that a campaign sends to the same people again.
+        # Nor those between two resends of a campaign.
         patch.setattr(engine, "_FIRST_PAUSE", 0.01)
-        # Nor the time a passcode's record is waited for: in these scenes it is there at once or never.
+        # Nor the time a passcode's record is waited for: in these cases it is there at once or never.
         patch.setattr(OtpRecordProbe, "max_wait", timedelta())
-        stage = Stage(sandbox, patch, settings)
+        task_runner = TaskRunner(sandbox, patch, settings)
         for name, changes in {**usual, **connections}.items():
-            stage.connect(name, **changes)
-        yield stage
+            task_runner.connect(name, **changes)
+        yield task_runner
 
 
 def _connection(sandbox: Sandbox, changes: Mapping[str, Any]) -> dict[str, Any]:
