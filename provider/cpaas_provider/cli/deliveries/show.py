@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, exists, func, or_, select
 
+from cpaas_provider.api.recipients.reader import mask_recipient
 from cpaas_provider.api.redact import redact
-from cpaas_provider.cli.messages.typed import masked
 from cpaas_provider.cli.running import guarded
-from cpaas_provider.cli.terminal import READABLE, aside, print_lines, print_record, say, warn
+from cpaas_provider.cli.terminal import READABLE, aside, print_lines, print_record, say, to_iso_time, warn
 from cpaas_provider.database.activity.progress import CAMPAIGN, FINISHED
 from cpaas_provider.database.schema.activity import task_progress
 from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, sends
@@ -238,7 +238,7 @@ def _described(send: _Send, counts: DeliveryCounts) -> dict[str, Any]:
     return {
         "reference": send.reference,
         **{name: row._mapping[name] for name in ("operation", "conn_id", "dag_id", "run_id", "task_id", "map_index")},
-        "started_at": _time(row.started_at),
+        "started_at": to_iso_time(row.started_at),
         "state": state,
         "recipients": figures.get("recipients"),
         "accepted": accepted,
@@ -262,8 +262,8 @@ def _details(connection: Connection, send: _Send) -> dict[str, Any]:
     return {
         **_described(send, counts),
         "requests": number if isinstance(number, int) else connection.execute(made).scalar_one(),
-        "ended_at": _time(send.row.ended_at),
-        "last_report_at": _time(counts.updated_at),
+        "ended_at": to_iso_time(send.row.ended_at),
+        "last_report_at": to_iso_time(counts.updated_at),
         "results_path": send.figures.get("results_path"),
     }
 
@@ -320,18 +320,14 @@ def _delivery(row: Row[Any]) -> dict[str, Any]:
     # A # stands before what the service sent in place of a recipient it does not name.
     named = "" if row.recipient.startswith("#") else row.recipient
     return {
-        "recipient": masked(named) if named else None,
+        "recipient": mask_recipient(named) if named else None,
         "outcome": DeliveryStatus(row.delivery_status).word,
         "status": row.status or None,
         "reason": redact(row.reason, (f"+{named}", named)) if row.reason else None,
         "conflict": bool(row.delivered and row.failed),
-        "reported_at": _time(row.reported_at) if row.status else None,
+        "reported_at": to_iso_time(row.reported_at) if row.status else None,
         "conn_id": row.conn_id,
         "campaign": row.campaign,
         "reference": row.reference or None,
         "message_id": row.message_id,
     }
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="seconds")

@@ -19,7 +19,7 @@ from cpaas_provider.cli.journal import repository
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.cli.journal.tracking import record_in_database
 from cpaas_provider.cli.running import guarded
-from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, print_record, say, warn
+from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, print_record, say, to_iso_time, warn
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, RequestRecord, State
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED, Resolution, ResolutionResult
 from cpaas_provider.sending.journal.view import JournalView, StateSummary
@@ -95,7 +95,7 @@ def cpaas_journal_resolve(args: Namespace) -> None:
     repository.refuse_on_its_way(instance)
     decided = found.journal.resolve(decision, args.reference or (), result_id=args.result_id, now=datetime.now(UTC))
     if not args.yes:
-        _confirm(instance, decided, decision)
+        _confirm(instance, decided, decision, args)
     instance = repository.change(instance, found, decided.values)
     say(f"Resolved as {decision.words}: {words.counts(decided.before)} of {instance}.")
     for line in words.references(decided.before):
@@ -114,8 +114,7 @@ def cpaas_journal_forget(args: Namespace) -> None:
     """Delete the record that a task instance stored a campaign's journal in a database."""
     with create_session(scoped=False) as session:
         instance = _with_marker(args, session)
-    if not args.yes:
-        confirm(f"Delete the record that {instance} sent a campaign? {_CONSEQUENCE}")
+    confirm(f"Delete the record that {instance} sent a campaign? {_CONSEQUENCE}", args)
     with create_session(scoped=False) as session:
         instance = _with_marker(args, session)
         get_state_backend().delete(instance.scope, CAMPAIGN_MARKER, session=session)
@@ -145,13 +144,13 @@ def _asked(args: Namespace) -> Instance:
     return Instance(args.dag_id, args.run_id, args.task_id, args.map_index)
 
 
-def _confirm(instance: Instance, decided: ResolutionResult, decision: Resolution) -> None:
+def _confirm(instance: Instance, decided: ResolutionResult, decision: Resolution, args: Namespace) -> None:
     """Show what would be resolved, and ask for confirmation."""
     say(f"{words.counts(decided.before)} of {instance}:")
     for line in words.stories(decided.before):
         say(line)
     consequence = "They are not sent again." if decision is Resolution.SENT else "The task's next try sends them."
-    confirm(f"Resolve as {decision.words}? {consequence} This cannot be undone.")
+    confirm(f"Resolve as {decision.words}? {consequence} This cannot be undone.", args)
 
 
 def _requests(
@@ -198,7 +197,6 @@ def _line(instance: Instance, one: RequestRecord | StateSummary) -> dict[str, An
         recipients, reason = len(one.members), one.reason
     else:
         recipients, reason = one.recipients, f"{counted(one.requests, 'request')} together"
-    started_at = getattr(one, "started_at", None)
     return {
         "dag_id": instance.dag_id,
         "run_id": instance.run_id,
@@ -210,7 +208,7 @@ def _line(instance: Instance, one: RequestRecord | StateSummary) -> dict[str, An
         "state": one.state.value,
         "recipients": recipients,
         "try": getattr(one, "try_number", None),
-        "started_at": started_at and started_at.isoformat(timespec="seconds"),
+        "started_at": to_iso_time(getattr(one, "started_at", None)),
         "reason": reason,
     }
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from cpaas_provider.cli.running import FAILED, guarded
-from cpaas_provider.cli.terminal import aside, print_lines, say, warn
+from cpaas_provider.cli.terminal import aside, print_lines, say, to_iso_time, warn
 from cpaas_provider.database.activity.progress import CAMPAIGN
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.default_file import may_exist
@@ -111,7 +111,7 @@ def _line(conn_id: str, balance: float, moment: datetime, task: Row[Any]) -> dic
     return {
         "conn_id": conn_id,
         "balance": balance,
-        "reported_at": moment.isoformat(timespec="seconds"),
+        "reported_at": to_iso_time(moment),
         **{name: task._mapping[name] for name in ("dag_id", "run_id", "task_id", "map_index")},
     }
 

@@ -13,7 +13,7 @@ from typing import Any
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.models.messages import Message
-from cpaas_provider.api.recipients.reader import RecipientList, recipient_key
+from cpaas_provider.api.recipients.reader import RecipientList, mask_recipient, recipient_key
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.api.text.sms import (
     SmsWriter,
@@ -30,7 +30,7 @@ from cpaas_provider.cli.messages.newest_try import recorded_try
 from cpaas_provider.cli.messages.requests import CommandSpec, run_request
 from cpaas_provider.cli.messages.suppressions import all_suppressed, open_suppressions
 from cpaas_provider.cli.messages.tracking import Tracking
-from cpaas_provider.cli.messages.typed import StandardInput, masked, read_file, read_recipients
+from cpaas_provider.cli.messages.typed import StandardInput, read_file, read_recipients
 from cpaas_provider.cli.running import after_sending, connection_of, guarded
 from cpaas_provider.cli.terminal import aside, print_record, say
 from cpaas_provider.sending.campaign.content import EMAIL, SMS, Channel
@@ -246,7 +246,8 @@ def _dry_run(
         record["pages_of_all"] = length.pages * len(allowed) if length else None
         saved = None if given is None or kind != "sms" else gsm7_savings(given)([]) * len(allowed)
         record["gsm7_saved_pages"] = saved
-    record |= {"characters": None if content is None else len(content), "to": [masked(one) for one in allowed[:_SHOWN]]}
+    record["characters"] = None if content is None else len(content)
+    record["to"] = [mask_recipient(recipient) for recipient in allowed[:_SHOWN]]
     print_record(record, args.output)
     beside = aside(args)
     if len(allowed) > _SHOWN:

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from cpaas_provider.api.recipients.email_address import mask_email
-from cpaas_provider.api.recipients.msisdn import mask_msisdn
 from cpaas_provider.api.recipients.reader import RecipientList, RecipientReader
 
 STDIN = "-"
@@ -76,8 +74,3 @@ def read_recipients(
 def _parts(texts: Iterable[str]) -> list[str]:
     pieces = (piece.strip() for text in texts for line in text.splitlines() for piece in line.split(","))
     return [piece for piece in pieces if piece]
-
-
-def masked(recipient: str) -> str:
-    """Return a masked number or address. It can be recognised, and not used."""
-    return mask_email(recipient) if "@" in recipient else mask_msisdn(recipient)

@@ -18,7 +18,7 @@ from cpaas_provider.api.recipients.invalid import InvalidRecipientError
 from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
 from cpaas_provider.cli.messages.campaign_database import record_database, refuse_other_database
 from cpaas_provider.cli.running import guarded
-from cpaas_provider.cli.terminal import aside, print_lines, say, typed, warn
+from cpaas_provider.cli.terminal import aside, print_lines, say, to_iso_time, typed, warn
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.recipients.hash_keys import HASH_BYTES
 from cpaas_provider.database.recipients.suppressions import Listed, Suppression, SuppressionTable
@@ -191,7 +191,7 @@ def _line(entry: Suppression) -> dict[str, Any]:
         "conn_id": entry.conn_id or "all",
         "reason": entry.reason,
         "source": entry.source,
-        "added_at": entry.added_at.isoformat(timespec="seconds"),
+        "added_at": to_iso_time(entry.added_at),
     }
 
 
