@@ -125,18 +125,16 @@ class _Filters:
 
     def conditions(self, table: Table) -> list[ColumnElement[bool]]:
         """Return the conditions for a query on a table of sends."""
-        given = {"conn_id": self.conn_id, "dag_id": self.dag_id, "run_id": self.run_id}
-        found = [table.c[name] == value for name, value in given.items() if value is not None]
-        return [*found, *self.times(table.c.started_at)]
+        return [*self.ids(table, "conn_id", "dag_id", "run_id"), *self.times(table.c.started_at)]
+
+    def ids(self, table: Table, *names: str) -> list[ColumnElement[bool]]:
+        """Return the conditions on columns with ids."""
+        return [table.c[name] == value for name in names if (value := getattr(self, name)) is not None]
 
     def times(self, column: Any) -> list[ColumnElement[bool]]:
         """Return the conditions on a column with a time."""
-        found: list[ColumnElement[bool]] = []
-        if self.since is not None:
-            found.append(column >= self.since)
-        if self.until is not None:
-            found.append(column < self.until)
-        return found
+        since = [] if self.since is None else [column >= self.since]
+        return since if self.until is None else [*since, column < self.until]
 
 
 def _moment(option: str, text: str | None) -> datetime | None:
@@ -288,7 +286,9 @@ def _read_deliveries(
     connection: Connection, filters: _Filters, reference: str | None, outcome: DeliveryStatus | None, limit: int
 ) -> list[dict[str, Any]]:
     """Return the delivery status of recipients, newest change first."""
-    query: Select[Any] = select(deliveries).where(*filters.times(deliveries.c.updated_at))
+    query: Select[Any] = select(deliveries).where(
+        *filters.times(deliveries.c.updated_at), *filters.ids(deliveries, "conn_id")
+    )
     if reference is not None:
         # Deliveries are found by their campaign, which is indexed. Reference and message id are not.
         of_request = or_(requests.c.reference == reference, requests.c.message_id == reference)
@@ -304,12 +304,8 @@ def _read_deliveries(
                 )
             ),
         )
-    if filters.conn_id is not None:
-        query = query.where(deliveries.c.conn_id == filters.conn_id)
-    if filters.dag_id is not None or filters.run_id is not None:
-        given = {"dag_id": filters.dag_id, "run_id": filters.run_id}
-        theirs = [sends.c[name] == value for name, value in given.items() if value is not None]
-        query = query.where(deliveries.c.campaign.in_(select(sends.c.campaign).where(*theirs)))
+    if of_sends := filters.ids(sends, "dag_id", "run_id"):
+        query = query.where(deliveries.c.campaign.in_(select(sends.c.campaign).where(*of_sends)))
     if outcome is not None:
         query = query.where(deliveries.c.delivery_status == int(outcome))
     ordered = query.order_by(deliveries.c.updated_at.desc(), deliveries.c.campaign, deliveries.c.recipient)

@@ -65,12 +65,19 @@ def cpaas_journal_list(args: Namespace) -> None:
 def cpaas_journal_show(args: Namespace) -> None:
     """Show the requests of one task instance. Of a large journal, show unresolved requests and counts."""
     found = _read(args)
-    instance, journal = found.instance, found.journal
+    instance, journal, beside = found.instance, found.journal, aside(args)
     if len(journal.requests) > FEW:
-        _print_many(instance, journal, args)
+        lines = [_line(instance, request) | _more(request) for request in _whole(journal, args.each)]
+        if args.output in READABLE:
+            lines = [{name: line[name] for name in _OF_A_CAMPAIGN} for line in lines]
+        print_lines(lines, args.output, _COPIED)
+        say(f"Campaign {instance}: {words.campaign_counts(journal.sums())}", beside)
     else:
-        _print_one(instance, journal, args)
-    beside = aside(args)
+        for entry in journal.entries():
+            print_record(_line(instance, entry) | _more(entry), args.output)
+        if not journal.requests:
+            print_lines([], args.output)
+            say(f"The journal of {instance} has no requests.", beside)
     if found.campaign is not None:
         say(words.where_it_lies(found), beside)
     if journal.lost:
@@ -227,19 +234,3 @@ def _more(one: RequestRecord | StateSummary) -> dict[str, Any]:
         one.probe_snapshot is not None,
     )
     return dict(zip(_MORE, values, strict=True))
-
-
-def _print_one(instance: Instance, journal: JournalView, args: Namespace) -> None:
-    for entry in journal.entries():
-        print_record(_line(instance, entry) | _more(entry), args.output)
-    if not journal.requests:
-        print_lines([], args.output)
-        say(f"The journal of {instance} has no requests.", aside(args))
-
-
-def _print_many(instance: Instance, journal: JournalView, args: Namespace) -> None:
-    lines = [_line(instance, one) | _more(one) for one in _whole(journal, args.each)]
-    if args.output in READABLE:
-        lines = [{name: line[name] for name in _OF_A_CAMPAIGN} for line in lines]
-    print_lines(lines, args.output, _COPIED)
-    say(f"Campaign {instance}: {words.campaign_counts(journal.sums())}", aside(args))

@@ -25,6 +25,7 @@ from cpaas_provider.cli.journal.instances import (
     instance_columns,
     matches,
     to_instance,
+    to_journal_error,
 )
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
@@ -216,10 +217,7 @@ def _opened(instance: Instance, session: Session) -> Found | None:
             return None
         journal = JournalView.read(get, tries)
     except ValueError as error:
-        raise JournalError(
-            f"This version of the provider cannot read the journal of task instance {instance}: {error}. "
-            f"{NOTHING_CHANGED}"
-        ) from None
+        raise to_journal_error("journal", instance, error) from None
     return Found(instance, journal, {key: get(key) for key in journal.change_keys})
 
 
