@@ -7,11 +7,12 @@ from argparse import Namespace
 from typing import Any
 
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.cli.contacts.files import open_key_map
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say, to_iso_time, typed
 from cpaas_provider.contacts.key_map import overview
 from cpaas_provider.contacts.key_map.key_map import KeyMap
-from cpaas_provider.contacts.key_map.maps import all_maps, find_map, forget_map
+from cpaas_provider.contacts.key_map.maps import all_maps, forget_map
 from cpaas_provider.contacts.key_map.resolution import entry_of_key, forget_row
 from cpaas_provider.database.database import open_database
 
@@ -38,8 +39,7 @@ def cpaas_contacts_status(args: Namespace) -> None:
 @guarded
 def cpaas_contacts_forget_map(args: Namespace) -> None:
     """Remove a key map."""
-    with open_database() as database:
-        key_map = find_map(database, conn_id=args.conn_id, name=args.map_name)
+    with open_key_map(args) as key_map:
         entries = counted(sum(key_map.counts().values()), "entry", "entries")
         confirm(
             f"Remove {_named(key_map)} with {entries}? The contact list retains its rows. The next sync creates "
@@ -56,8 +56,7 @@ def cpaas_contacts_forget_map(args: Namespace) -> None:
 @guarded
 def cpaas_contacts_forget_row(args: Namespace) -> None:
     """Remove one row from a key map."""
-    with open_database() as database:
-        key_map = find_map(database, conn_id=args.conn_id, name=args.map_name)
+    with open_key_map(args) as key_map:
         entry = entry_of_key(key_map, [typed(part) for part in args.key])
         kept = (
             "The contact list has no row of this key."

@@ -43,7 +43,7 @@ def cpaas_journal_list(args: Namespace) -> None:
     campaigns: dict[Instance, str] = {}
     found = list(itertools.islice(_requests(args, unreadable, campaigns), args.limit + 1))
     shown = found[: args.limit]
-    print_lines([_line(instance, one) for instance, one in shown], args.output, _COPIED)
+    print_lines([_line(instance, request) for instance, request in shown], args.output, _COPIED)
     beside = aside(args)
     if len(found) > len(shown):
         say(f"Only the newest {args.limit} are shown. Raise --limit, or narrow with --dag-id and --run-id.", beside)
@@ -51,7 +51,9 @@ def cpaas_journal_list(args: Namespace) -> None:
         if instance in campaigns:
             say(f"Campaign {instance}: {campaigns[instance]}", beside)
     unresolved = [
-        (instance, one) for instance, one in shown if isinstance(one, RequestRecord) and _is_unresolved(instance, one)
+        (instance, request)
+        for instance, request in shown
+        if isinstance(request, RequestRecord) and _is_unresolved(instance, request)
     ]
     if unresolved or not unreadable:
         nothing = "No unresolved requests." if args.state is None or shown else "No such request."
@@ -110,7 +112,7 @@ def cpaas_journal_resolve(args: Namespace) -> None:
     if recorded := record_in_database(instance, found, decided, decision, args.result_id):
         say(recorded)
     say(words.what_comes_next(instance, decided, decision, campaign=found.campaign is not None))
-    needs_id = not _NEEDED_BY_ID.isdisjoint(one.operation for one in decided.before)
+    needs_id = not _NEEDED_BY_ID.isdisjoint(request.operation for request in decided.before)
     if decision is Resolution.SENT and args.result_id is None and needs_id:
         say("Without --id the task's result has no id. Later tasks that use the id will fail.")
 
@@ -174,11 +176,11 @@ def _requests(
         if isinstance(journal, JournalError):
             unreadable.append(journal)
             continue
-        for one in _unresolved(instance, journal) if args.state is None else _whole(journal, args.each):
-            if one.state in wanted:
+        for request in _unresolved(instance, journal) if args.state is None else _whole(journal, args.each):
+            if request.state in wanted:
                 if len(journal.requests) > FEW and instance not in campaigns:
                     campaigns[instance] = words.campaign_counts(journal.sums())
-                yield instance, one
+                yield instance, request
 
 
 def _unresolved(instance: Instance, journal: JournalView) -> Iterator[RequestRecord]:
@@ -199,38 +201,38 @@ def _is_unresolved(instance: Instance, entry: RequestRecord) -> bool:
     return entry.is_unresolved and not (entry.state is State.PENDING and instance.running)
 
 
-def _line(instance: Instance, one: RequestRecord | StateSummary) -> dict[str, Any]:
-    if isinstance(one, RequestRecord):
-        recipients, reason = len(one.members), one.reason
+def _line(instance: Instance, request: RequestRecord | StateSummary) -> dict[str, Any]:
+    if isinstance(request, RequestRecord):
+        recipients, reason = len(request.members), request.reason
     else:
-        recipients, reason = one.recipients, f"{counted(one.requests, 'request')} together"
+        recipients, reason = request.recipients, f"{counted(request.requests, 'request')} together"
     return {
         "dag_id": instance.dag_id,
         "run_id": instance.run_id,
         "task_id": instance.task_id,
         "map_index": instance.map_index,
         "task_state": instance.state,
-        "reference": getattr(one, "reference", None),
-        "operation": one.operation,
-        "state": one.state.value,
+        "reference": getattr(request, "reference", None),
+        "operation": request.operation,
+        "state": request.state.value,
         "recipients": recipients,
-        "try": getattr(one, "try_number", None),
-        "started_at": to_iso_time(getattr(one, "started_at", None)),
+        "try": getattr(request, "try_number", None),
+        "started_at": to_iso_time(getattr(request, "started_at", None)),
         "reason": reason,
     }
 
 
-def _more(one: RequestRecord | StateSummary) -> dict[str, Any]:
+def _more(request: RequestRecord | StateSummary) -> dict[str, Any]:
     """Return the further columns of one request. The hashes of its recipients and content are never shown."""
-    if isinstance(one, StateSummary):
+    if isinstance(request, StateSummary):
         return dict.fromkeys(_MORE)
-    result = one.result or {}
+    result = request.result or {}
     values = (
-        one.resolution,
+        request.resolution,
         result.get("id", result.get("row_id")),
-        one.result,
-        one.is_personal,
-        one.previous_unknown,
-        one.probe_snapshot is not None,
+        request.result,
+        request.is_personal,
+        request.previous_unknown,
+        request.probe_snapshot is not None,
     )
     return dict(zip(_MORE, values, strict=True))

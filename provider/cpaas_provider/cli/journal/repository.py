@@ -170,7 +170,7 @@ def _rows(asked: dict[str, str | None], session: Session) -> Iterator[Instance]:
     wanted += [getattr(row, name) == value for name, value in asked.items() if value]
     # One row of each task instance is enough.
     first = select(func.min(row.id)).where(*wanted).group_by(*coordinates(row))
-    same = (one == other for one, other in zip(coordinates(row), coordinates(TaskInstance), strict=True))
+    same = (column == key for column, key in zip(coordinates(row), coordinates(TaskInstance), strict=True))
     query = (
         select(row.id, *instance_columns())
         .join_from(row, TaskInstance, and_(*same))
