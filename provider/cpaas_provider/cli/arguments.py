@@ -21,10 +21,10 @@ def number(
 
     def read(value: str) -> int:
         digits = value.strip()
-        found = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS else -1
-        if not least <= found <= most:
+        whole = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS else -1
+        if not least <= whole <= most:
             raise ArgumentTypeError(f"must be a whole number from {least} to {most:,}")
-        return found
+        return whole
 
     shown = text if default is None else f"{text} (default: %(default)s)"
     return Arg((name,), shown, type=read, default=default, metavar=metavar)

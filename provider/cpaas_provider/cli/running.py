@@ -65,8 +65,8 @@ def describe(error: Exception, failed: str) -> str:
     """
     if isinstance(error, _IN_WORDS):
         return str(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{failed} failed because of an unexpected error: {type(error).__name__} at {place.name}:{place.lineno}."
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{failed} failed because of an unexpected error: {type(error).__name__} at {frame.name}:{frame.lineno}."
 
 
 def _open_closed_streams() -> None:

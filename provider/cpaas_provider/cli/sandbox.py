@@ -56,13 +56,13 @@ def cpaas_sandbox(args: Namespace) -> None:
 
 def sandbox_options(args: Namespace) -> list[str]:
     """Return the options as the sandbox takes them."""
-    found: list[str] = []
+    options: list[str] = []
     for option in _VALUES:
         if (value := getattr(args, _name(option))) is not None:
-            found.append(f"{option}={value}")
+            options.append(f"{option}={value}")
     for option in _REPEATED:
-        found += [f"{option}={value}" for value in getattr(args, _name(option)) or ()]
-    return found + [option for option in _SWITCHES if getattr(args, _name(option))]
+        options += [f"{option}={value}" for value in getattr(args, _name(option)) or ()]
+    return options + [option for option in _SWITCHES if getattr(args, _name(option))]
 
 
 def _name(option: str) -> str:

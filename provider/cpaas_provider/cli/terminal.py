@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 from typing import Any, TextIO
 
 from airflow.cli.simple_table import AirflowConsole, SimpleTable
@@ -69,6 +70,11 @@ def _print_table(console: AirflowConsole, lines: Sequence[dict[str, Any]], copie
     console.print(table)
 
 
+def to_iso_time(moment: datetime | None) -> str | None:
+    """Return a time as results show it, in whole seconds; ``None`` for none."""
+    return None if moment is None else moment.isoformat(timespec="seconds")
+
+
 def aside(args: Namespace) -> TextIO:
     """Return the stream for texts beside the result: the standard error, unless the result is a table."""
     return sys.stdout if args.output == "table" else sys.stderr
@@ -101,11 +107,13 @@ def read_secret(prompt: str) -> str:
         return ""
 
 
-def confirm(question: str) -> None:
-    """Ask a question, and end the command unless the response is yes.
+def confirm(question: str, args: Namespace) -> None:
+    """Ask a question, and end the command unless the response is yes or --yes is given.
 
     :raises SystemExit: when it is not, or when the command has no terminal to ask at
     """
+    if args.yes:
+        return
     try:
         agreed = ask_yesno(f"{question} [y/N]", default=False)
     except (EOFError, RuntimeError):

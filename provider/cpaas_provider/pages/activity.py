@@ -20,9 +20,9 @@ from cpaas_provider.database.schema.delivery import report_counts
 from cpaas_provider.delivery.tracking.counts import read_counts
 from cpaas_provider.pages import campaigns
 from cpaas_provider.pages.access import Viewer
-from cpaas_provider.pages.base import REFRESH, Pages, check_text, fail, respond
+from cpaas_provider.pages.base import REFRESH, Pages, check_text, fail, refresh_of, respond
 from cpaas_provider.pages.campaigns import BadQuestionError, Filter
-from cpaas_provider.pages.details import STATUS_NAMES, STATUSES
+from cpaas_provider.pages.details import STATUS_NAMES, STATUSES, reported_statuses
 from cpaas_provider.pages.html import charts
 
 DAYS = (1, 7, 30, 90)
@@ -39,8 +39,8 @@ def list_page(pages: Pages, request: Request, viewer: Viewer, wanted: Filter, ki
     :param kind: ``CAMPAIGN`` or ``CONTACT_SYNC``
     """
     with pages.reading() as connection:
-        places = campaigns.known_places(connection, kind)
-        dag_ids = viewer.readable(places)
+        conn_ids = campaigns.connections_by_dag(connection, kind)
+        dag_ids = viewer.readable(conn_ids)
         rows = campaigns.list_rows(connection, dag_ids, wanted, kind)
         shown = rows[: campaigns.PAGE_ROWS]
         rejected = []
@@ -55,10 +55,10 @@ def list_page(pages: Pages, request: Request, viewer: Viewer, wanted: Filter, ki
         rows=shown,
         rejected=[(conn_id, name, count, found) for conn_id, name, count, found in rejected if count],
         wanted=wanted,
-        conn_ids=sorted({conn_id for dag_id in dag_ids for conn_id in places[dag_id]}),
+        conn_ids=sorted({conn_id for dag_id in dag_ids for conn_id in conn_ids[dag_id]}),
         dag_ids=sorted(dag_ids),
         **_paging(wanted.named, wanted.before, [(row.started_at, row.reference) for row in rows]),
-        refresh=REFRESH if any(row.will_change for row in shown) else 0,
+        refresh=refresh_of(shown),
     )
 
 
@@ -161,13 +161,12 @@ def reports_page(pages: Pages, request: Request, viewer: Viewer) -> Response:
             name = STATUS_NAMES.get(status, "in_flight")
             for numbers in (buckets[minute], by_connection[conn_id]):
                 numbers[name] += int(number)
-    kinds = [status for status in STATUSES if any(status in counts for counts in by_connection.values())]
     last = max(buckets, default=None)
     return respond(
         request,
         "reports.html",
         chart=charts.over_time(buckets, STATUSES, "Delivery reports a minute", until=now),
-        kinds=kinds,
+        kinds=reported_statuses(buckets),
         connections=sorted(by_connection.items()),
         newest=buckets[last].total() if last else 0,
         last=last,

@@ -49,6 +49,8 @@ def add_pages(app: FastAPI, viewer: Callable[..., Viewer], database: Callable[[]
 
 def _routes(viewer: Callable[..., Viewer], pages: Pages) -> APIRouter:
     router = APIRouter(include_in_schema=False, route_class=PageRoute)
+    User = Annotated[Viewer, Depends(viewer)]  # noqa: N806 - a type
+    ListFilter = Annotated[Filter, Depends(read_filter)]  # noqa: N806 - likewise
 
     @router.get("/static/{name}", dependencies=[Depends(viewer)])
     def static(name: str) -> Response:
@@ -63,54 +65,48 @@ def _routes(viewer: Callable[..., Viewer], pages: Pages) -> APIRouter:
         return RedirectResponse(f"{request.scope.get('root_path', '')}/campaigns")
 
     @router.get("/campaigns")
-    def campaigns(
-        request: Request, user: Annotated[Viewer, Depends(viewer)], wanted: Annotated[Filter, Depends(read_filter)]
-    ) -> Response:
+    def campaigns(request: Request, user: User, wanted: ListFilter) -> Response:
         return activity.list_page(pages, request, user, wanted, CAMPAIGN)
 
     @router.get("/campaigns/{reference:path}")
-    def campaign(request: Request, reference: str, user: Annotated[Viewer, Depends(viewer)]) -> Response:
+    def campaign(request: Request, reference: str, user: User) -> Response:
         return details.campaign_page(pages, request, user, reference)
 
     @router.get("/deliveries")
     def deliveries(
         request: Request,
-        user: Annotated[Viewer, Depends(viewer)],
+        user: User,
         references: Annotated[list[str], Query(alias="campaign")] = [],  # noqa: B006 - FastAPI copies it
     ) -> Response:
         """Show what a task sent, or its delivery counts as JSON with `Accept: application/json`."""
         return details.deliveries_page(pages, request, user, references)
 
     @router.get("/search")
-    def ask(request: Request, user: Annotated[Viewer, Depends(viewer)]) -> Response:
+    def ask(request: Request, user: User) -> Response:
         return search.search_page(pages, request, user, None)
 
     # By POST, because URLs appear in logs and browser histories, and a recipient must not.
     @router.post("/search")
-    async def find(request: Request, user: Annotated[Viewer, Depends(viewer)]) -> Response:
+    async def find(request: Request, user: User) -> Response:
         asked = await search.read_question(request)
         if asked is None:
             return fail(request, 422, "Not a valid request", "The form cannot be read.")
         return await asyncio.to_thread(search.search_page, pages, request, user, asked)
 
     @router.get("/contact-syncs")
-    def contact_syncs(
-        request: Request, user: Annotated[Viewer, Depends(viewer)], wanted: Annotated[Filter, Depends(read_filter)]
-    ) -> Response:
+    def contact_syncs(request: Request, user: User, wanted: ListFilter) -> Response:
         return activity.list_page(pages, request, user, wanted, CONTACT_SYNC)
 
     @router.get("/passcodes")
-    def passcodes(request: Request, user: Annotated[Viewer, Depends(viewer)], days: str = "7") -> Response:
+    def passcodes(request: Request, user: User, days: str = "7") -> Response:
         return activity.passcodes_page(pages, request, user, days)
 
     @router.get("/airtime")
-    def airtime(
-        request: Request, user: Annotated[Viewer, Depends(viewer)], days: str = "30", before: str = ""
-    ) -> Response:
+    def airtime(request: Request, user: User, days: str = "30", before: str = "") -> Response:
         return activity.airtime_page(pages, request, user, days, before)
 
     @router.get("/reports")
-    def reports(request: Request, user: Annotated[Viewer, Depends(viewer)]) -> Response:
+    def reports(request: Request, user: User) -> Response:
         return activity.reports_page(pages, request, user)
 
     return router

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -97,6 +97,11 @@ def respond(request: Request, template: str, status: int = 200, **values: Any) -
     root = request.scope.get("root_path", "")
     frame = {"root": root, "task_url": partial(_task_url, root.removesuffix("/cpaas")), "refresh": 0}
     return render(template, status, **{**frame, **values})
+
+
+def refresh_of(rows: Iterable[CampaignRow]) -> int:
+    """Return the seconds after which the browser reloads a page of campaigns; 0 if their figures stay."""
+    return REFRESH if any(row.will_change for row in rows) else 0
 
 
 def fail(request: Request, status: int, heading: str, message: str) -> Response:

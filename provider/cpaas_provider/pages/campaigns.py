@@ -188,7 +188,7 @@ class CampaignRow:
         return [(kind, count) for kind, count in numbers.items() if count]
 
 
-def known_places(connection: Connection, kind: str) -> dict[str, set[str]]:
+def connections_by_dag(connection: Connection, kind: str) -> dict[str, set[str]]:
     """Return the ids of the DAGs with campaigns, each with the ids of the connections that the campaigns used."""
     columns = task_progress.c
     found: dict[str, set[str]] = {}

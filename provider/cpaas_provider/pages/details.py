@@ -19,7 +19,7 @@ from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts, SendCounts, read_counts, read_sends
 from cpaas_provider.delivery.tracking.permanent_failures.entries import read_brakes
 from cpaas_provider.pages.access import Viewer
-from cpaas_provider.pages.base import REFRESH, Pages, fail, not_found, respond
+from cpaas_provider.pages.base import Pages, fail, not_found, refresh_of, respond
 from cpaas_provider.pages.campaigns import CampaignRow, find_campaign
 from cpaas_provider.pages.html import charts
 
@@ -54,10 +54,15 @@ def campaign_page(pages: Pages, request: Request, viewer: Viewer, reference: str
         row=row,
         brake=brake,
         chart=charts.over_time(buckets, STATUSES, "Delivery reports over time"),
-        kinds=[status for status in STATUSES if any(status in counts for counts in buckets.values())],
+        kinds=reported_statuses(buckets),
         command=_cli_arguments(row),
-        refresh=REFRESH if row.will_change else 0,
+        refresh=refresh_of([row]),
     )
+
+
+def reported_statuses(buckets: charts.Buckets) -> list[str]:
+    """Return the statuses that a chart of reports has, in their order."""
+    return [status for status in STATUSES if any(status in counts for counts in buckets.values())]
 
 
 def _reports_by_minute(connection: Connection, row: CampaignRow) -> dict[datetime, dict[str, int]]:
@@ -97,8 +102,8 @@ def deliveries_page(pages: Pages, request: Request, viewer: Viewer, references: 
     with pages.reading() as connection:
         found = viewer.visible(find_campaign(connection, reference) for reference in wanted)
         rows = pages.with_summaries(connection, found)
-    refresh = REFRESH if any(row.will_change for row in rows) else 0
-    return respond(request, "deliveries.html", rows=rows, missing=len(wanted) - len(rows), refresh=refresh)
+    missing = len(wanted) - len(rows)
+    return respond(request, "deliveries.html", rows=rows, missing=missing, refresh=refresh_of(rows))
 
 
 def _read_statuses(connection: Connection, viewer: Viewer, wanted: list[str]) -> list[dict[str, Any]]:

@@ -267,8 +267,8 @@ def _by_network(connection: Connection, which: ColumnElement[bool]) -> tuple[Gro
         found = Group(label, delivered, undelivered, total - delivered - undelivered)
         groups[label] = groups.get(label, Group(label)) + found
     ranked = sorted(groups.values(), key=lambda group: (-group.total, group.name))
-    if rest := ranked[MOST_GROUPS:]:
-        ranked[MOST_GROUPS:] = [sum(rest, Group("others"))]
+    if others := ranked[MOST_GROUPS:]:
+        ranked[MOST_GROUPS:] = [sum(others, Group("others"))]
     return tuple(ranked)
 
 
@@ -294,8 +294,8 @@ def _by_reason(connection: Connection, which: ColumnElement[bool]) -> tuple[tupl
     for status, reason, count in connection.execute(query.order_by(literal_column("3").desc()).limit(200)):
         reasons[words(reason or status) or "no reason"] += count
     ranked = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-    rest = sum(count for _, count in ranked[MOST_GROUPS:])
-    return (*ranked[:MOST_GROUPS], *([("others", rest)] if rest else []))
+    others = sum(count for _, count in ranked[MOST_GROUPS:])
+    return (*ranked[:MOST_GROUPS], *([("others", others)] if others else []))
 
 
 def _write(summary: Summary) -> str:

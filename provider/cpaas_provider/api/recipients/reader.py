@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from cpaas_provider.api.recipients.allowlist import AllowedRecipients
-from cpaas_provider.api.recipients.email_address import EmailAddress, normalise_email
+from cpaas_provider.api.recipients.email_address import EmailAddress, mask_email, normalise_email
 from cpaas_provider.api.recipients.invalid import InvalidRecipientError
-from cpaas_provider.api.recipients.msisdn import Msisdn, NumberReader
+from cpaas_provider.api.recipients.msisdn import Msisdn, NumberReader, mask_msisdn
 
 RecipientKind = Literal["phone", "email", "any"]
 Recipient: TypeAlias = Msisdn | EmailAddress
@@ -90,6 +90,11 @@ def recipient_key(recipient: str) -> str:
     Mailboxes ignore the case of an address.
     """
     return recipient.lower() if "@" in recipient else recipient.removeprefix("+")
+
+
+def mask_recipient(recipient: str) -> str:
+    """Return a masked number or address. It can be recognised, and not used."""
+    return mask_email(recipient) if "@" in recipient else mask_msisdn(recipient)
 
 
 def split_list(values: Any) -> list[Any]:

@@ -146,8 +146,7 @@ def _resolve_by_file(args: Namespace) -> None:
         words = (
             f"{counted(len(decisions.created), 'creation')} as created, {len(decisions.not_created):,} as not created"
         )
-        if not args.yes:
-            confirm(f"Resolve {words}? The next sync creates the latter, so that rows that exist are there twice.")
+        confirm(f"Resolve {words}? The next sync creates the latter, so that rows that exist are there twice.", args)
         changed = apply_decisions(key_map, decisions)
     say(f"Resolved: {words}." if not changed else f"Resolved {len(decisions) - changed:,} of {len(decisions):,}.")
     if changed:
@@ -169,9 +168,10 @@ def _confirm(args: Namespace, entries: list[MapEntry]) -> None:
     if len(entries) > 20:
         say(f"  and {len(entries) - 20:,} more")
     if args.created is not None:
-        confirm("Resolve as created? The key gets this row.")
+        question = "Resolve as created? The key gets this row."
     else:
-        confirm("Resolve as not created? The next sync creates these rows, so that rows that exist are there twice.")
+        question = "Resolve as not created? The next sync creates these rows, so that rows that exist are there twice."
+    confirm(question, args)
 
 
 def _duration(seconds: float) -> str:

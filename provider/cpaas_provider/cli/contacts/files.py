@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cpaas_provider.api.amounts import counted
@@ -12,12 +13,20 @@ from cpaas_provider.cli.running import connection_of, guarded, until_stopped
 from cpaas_provider.cli.terminal import say, warn
 from cpaas_provider.contacts.key_map.files.map_files import export_map, is_export
 from cpaas_provider.contacts.key_map.importing import ImportReport, Target, adopt_rows, restore_map
+from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.database.database import open_database
 from cpaas_provider.sources.csv_file import CsvSource
 
 PROGRESS_SECONDS = 10.0
 """How often a command shows its progress."""
+
+
+@contextlib.contextmanager
+def open_key_map(args: Namespace) -> Iterator[KeyMap]:
+    """Open the database, and yield the key map that the options name."""
+    with open_database() as database:
+        yield find_map(database, conn_id=args.conn_id, name=args.map_name)
 
 
 class Timer:

@@ -6,13 +6,12 @@ import asyncio
 from argparse import Namespace
 
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.cli.contacts.files import open_key_map
 from cpaas_provider.cli.running import connection_of, guarded
 from cpaas_provider.cli.terminal import say
 from cpaas_provider.contacts.key_map.key_map import KeyMap
-from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.contacts.key_map.moving import Destination, move_map
 from cpaas_provider.contacts.sync.verify import Verification, VerifyReport
-from cpaas_provider.database.database import open_database
 from cpaas_provider.hooks.connection import CpaasConnection
 
 SAMPLE = 20
@@ -24,8 +23,7 @@ def cpaas_contacts_move_map(args: Namespace) -> None:
     """Move a key map."""
     conn_id = args.conn_id if args.to_conn_id is None else args.to_conn_id
     name = args.map_name if args.to_map is None else args.to_map
-    with open_database() as database:
-        key_map = find_map(database, conn_id=args.conn_id, name=args.map_name)
+    with open_key_map(args) as key_map:
         connection = connection_of(conn_id)
         with connection.make_client() as client:
             table_id = client.get_contact_table().id

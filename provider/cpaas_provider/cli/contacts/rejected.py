@@ -5,11 +5,10 @@ from __future__ import annotations
 from argparse import Namespace
 
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.cli.contacts.files import open_key_map
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import say, typed
-from cpaas_provider.contacts.key_map.maps import find_map
 from cpaas_provider.contacts.key_map.resolution import rejected_by_key, rejected_by_row_number, retry_rejected
-from cpaas_provider.database.database import open_database
 
 
 @guarded
@@ -17,8 +16,7 @@ def cpaas_contacts_retry_row(args: Namespace) -> None:
     """Have the next sync send rejected rows again."""
     if sum([args.key is not None, args.row_number is not None, args.all]) != 1:
         raise SystemExit("Give one of --key, --row-number and --all. Nothing was changed.")
-    with open_database() as database:
-        key_map = find_map(database, conn_id=args.conn_id, name=args.map_name)
+    with open_key_map(args) as key_map:
         keys = None
         if args.key is not None:
             keys = [rejected_by_key(key_map, [typed(part) for part in args.key])]

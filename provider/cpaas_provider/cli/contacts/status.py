@@ -7,11 +7,12 @@ from argparse import Namespace
 from typing import Any
 
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.cli.contacts.files import open_key_map
 from cpaas_provider.cli.running import guarded
-from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say, typed
+from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, say, to_iso_time, typed
 from cpaas_provider.contacts.key_map import overview
 from cpaas_provider.contacts.key_map.key_map import KeyMap
-from cpaas_provider.contacts.key_map.maps import all_maps, find_map, forget_map
+from cpaas_provider.contacts.key_map.maps import all_maps, forget_map
 from cpaas_provider.contacts.key_map.resolution import entry_of_key, forget_row
 from cpaas_provider.database.database import open_database
 
@@ -38,14 +39,13 @@ def cpaas_contacts_status(args: Namespace) -> None:
 @guarded
 def cpaas_contacts_forget_map(args: Namespace) -> None:
     """Remove a key map."""
-    with open_database() as database:
-        key_map = find_map(database, conn_id=args.conn_id, name=args.map_name)
+    with open_key_map(args) as key_map:
         entries = counted(sum(key_map.counts().values()), "entry", "entries")
-        if not args.yes:
-            confirm(
-                f"Remove {_named(key_map)} with {entries}? The contact list retains its rows. The next sync creates "
-                "every row of its source again, so that the list has them twice. This cannot be undone."
-            )
+        confirm(
+            f"Remove {_named(key_map)} with {entries}? The contact list retains its rows. The next sync creates "
+            "every row of its source again, so that the list has them twice. This cannot be undone.",
+            args,
+        )
         removed = counted(forget_map(key_map), "entry", "entries")
     say(
         f"Removed {_named(key_map)} with {removed}. The contact list retains its rows. The next sync creates every row "
@@ -56,8 +56,7 @@ def cpaas_contacts_forget_map(args: Namespace) -> None:
 @guarded
 def cpaas_contacts_forget_row(args: Namespace) -> None:
     """Remove one row from a key map."""
-    with open_database() as database:
-        key_map = find_map(database, conn_id=args.conn_id, name=args.map_name)
+    with open_key_map(args) as key_map:
         entry = entry_of_key(key_map, [typed(part) for part in args.key])
         kept = (
             "The contact list has no row of this key."
@@ -65,8 +64,7 @@ def cpaas_contacts_forget_row(args: Namespace) -> None:
             else f"The contact list retains row {entry.row_id}, which no sync updates, clears or deletes any more."
         )
         follows = "If the source has the key, the next sync creates a row for it."
-        if not args.yes:
-            confirm(f"Remove the entry of this key from {_named(key_map)}? {kept} {follows} This cannot be undone.")
+        confirm(f"Remove the entry of this key from {_named(key_map)}? {kept} {follows} This cannot be undone.", args)
         forget_row(key_map, entry)
     say(f"Removed the entry of this key from {_named(key_map)}. {kept} {follows}")
 
@@ -82,7 +80,7 @@ def _facts(key_map: KeyMap) -> dict[str, Any]:
         "map": facts.name,
         "table_id": facts.table_id,
         "base_url": facts.base_url,
-        "created": facts.created.isoformat(timespec="seconds"),
+        "created": to_iso_time(facts.created),
     }
 
 
@@ -92,18 +90,14 @@ def _more(status: overview.MapStatus) -> dict[str, Any]:
         "leases": [
             {
                 "owner": lease.owner,
-                "until": lease.until.isoformat(timespec="seconds"),
+                "until": to_iso_time(lease.until),
                 "of": f"{lease.share:.0%} of the keys" if lease.share else "single rows",
             }
             for lease in status.leases
         ],
         "values": status.values,
         "unknown": [
-            {
-                "source_row": one.source_row,
-                "requested": None if one.requested is None else one.requested.isoformat(timespec="seconds"),
-            }
-            for one in status.unknown
+            {"source_row": entry.source_row, "requested": to_iso_time(entry.requested)} for entry in status.unknown
         ],
         "rejected_rows": status.rejected_rows,
         "rejected": [
@@ -111,8 +105,8 @@ def _more(status: overview.MapStatus) -> dict[str, Any]:
                 "source_row": rejection.source_row,
                 "columns": ", ".join(rejection.columns),
                 "reason": rejection.reason,
-                "first": rejection.since.isoformat(timespec="seconds"),
-                "last": rejection.at.isoformat(timespec="seconds"),
+                "first": to_iso_time(rejection.since),
+                "last": to_iso_time(rejection.at),
                 "times": rejection.times,
                 "retry": rejection.is_retried,
             }

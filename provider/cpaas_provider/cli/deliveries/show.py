@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, exists, func, or_, select
 
+from cpaas_provider.api.recipients.reader import mask_recipient
 from cpaas_provider.api.redact import redact
-from cpaas_provider.cli.messages.typed import masked
 from cpaas_provider.cli.running import guarded
-from cpaas_provider.cli.terminal import READABLE, aside, print_lines, print_record, say, warn
+from cpaas_provider.cli.terminal import READABLE, aside, print_lines, print_record, say, to_iso_time, warn
 from cpaas_provider.database.activity.progress import CAMPAIGN, FINISHED
 from cpaas_provider.database.schema.activity import task_progress
 from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, sends
@@ -125,18 +125,16 @@ class _Filters:
 
     def conditions(self, table: Table) -> list[ColumnElement[bool]]:
         """Return the conditions for a query on a table of sends."""
-        given = {"conn_id": self.conn_id, "dag_id": self.dag_id, "run_id": self.run_id}
-        found = [table.c[name] == value for name, value in given.items() if value is not None]
-        return [*found, *self.times(table.c.started_at)]
+        return [*self.ids(table, "conn_id", "dag_id", "run_id"), *self.times(table.c.started_at)]
+
+    def ids(self, table: Table, *names: str) -> list[ColumnElement[bool]]:
+        """Return the conditions on columns with ids."""
+        return [table.c[name] == value for name in names if (value := getattr(self, name)) is not None]
 
     def times(self, column: Any) -> list[ColumnElement[bool]]:
         """Return the conditions on a column with a time."""
-        found: list[ColumnElement[bool]] = []
-        if self.since is not None:
-            found.append(column >= self.since)
-        if self.until is not None:
-            found.append(column < self.until)
-        return found
+        since = [] if self.since is None else [column >= self.since]
+        return since if self.until is None else [*since, column < self.until]
 
 
 def _moment(option: str, text: str | None) -> datetime | None:
@@ -238,7 +236,7 @@ def _described(send: _Send, counts: DeliveryCounts) -> dict[str, Any]:
     return {
         "reference": send.reference,
         **{name: row._mapping[name] for name in ("operation", "conn_id", "dag_id", "run_id", "task_id", "map_index")},
-        "started_at": _time(row.started_at),
+        "started_at": to_iso_time(row.started_at),
         "state": state,
         "recipients": figures.get("recipients"),
         "accepted": accepted,
@@ -262,8 +260,8 @@ def _details(connection: Connection, send: _Send) -> dict[str, Any]:
     return {
         **_described(send, counts),
         "requests": number if isinstance(number, int) else connection.execute(made).scalar_one(),
-        "ended_at": _time(send.row.ended_at),
-        "last_report_at": _time(counts.updated_at),
+        "ended_at": to_iso_time(send.row.ended_at),
+        "last_report_at": to_iso_time(counts.updated_at),
         "results_path": send.figures.get("results_path"),
     }
 
@@ -288,7 +286,9 @@ def _read_deliveries(
     connection: Connection, filters: _Filters, reference: str | None, outcome: DeliveryStatus | None, limit: int
 ) -> list[dict[str, Any]]:
     """Return the delivery status of recipients, newest change first."""
-    query: Select[Any] = select(deliveries).where(*filters.times(deliveries.c.updated_at))
+    query: Select[Any] = select(deliveries).where(
+        *filters.times(deliveries.c.updated_at), *filters.ids(deliveries, "conn_id")
+    )
     if reference is not None:
         # Deliveries are found by their campaign, which is indexed. Reference and message id are not.
         of_request = or_(requests.c.reference == reference, requests.c.message_id == reference)
@@ -304,12 +304,8 @@ def _read_deliveries(
                 )
             ),
         )
-    if filters.conn_id is not None:
-        query = query.where(deliveries.c.conn_id == filters.conn_id)
-    if filters.dag_id is not None or filters.run_id is not None:
-        given = {"dag_id": filters.dag_id, "run_id": filters.run_id}
-        theirs = [sends.c[name] == value for name, value in given.items() if value is not None]
-        query = query.where(deliveries.c.campaign.in_(select(sends.c.campaign).where(*theirs)))
+    if of_sends := filters.ids(sends, "dag_id", "run_id"):
+        query = query.where(deliveries.c.campaign.in_(select(sends.c.campaign).where(*of_sends)))
     if outcome is not None:
         query = query.where(deliveries.c.delivery_status == int(outcome))
     ordered = query.order_by(deliveries.c.updated_at.desc(), deliveries.c.campaign, deliveries.c.recipient)
@@ -320,18 +316,14 @@ def _delivery(row: Row[Any]) -> dict[str, Any]:
     # A # stands before what the service sent in place of a recipient it does not name.
     named = "" if row.recipient.startswith("#") else row.recipient
     return {
-        "recipient": masked(named) if named else None,
+        "recipient": mask_recipient(named) if named else None,
         "outcome": DeliveryStatus(row.delivery_status).word,
         "status": row.status or None,
         "reason": redact(row.reason, (f"+{named}", named)) if row.reason else None,
         "conflict": bool(row.delivered and row.failed),
-        "reported_at": _time(row.reported_at) if row.status else None,
+        "reported_at": to_iso_time(row.reported_at) if row.status else None,
         "conn_id": row.conn_id,
         "campaign": row.campaign,
         "reference": row.reference or None,
         "message_id": row.message_id,
     }
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="seconds")

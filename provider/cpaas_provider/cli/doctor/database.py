@@ -94,9 +94,7 @@ class DatabaseChecks:
         else:
             with self.database.connect() as connection:
                 moment = connection.execute(select(func.now())).scalar_one()
-            if moment.tzinfo is None:
-                moment = moment.replace(tzinfo=UTC)
-            yield clock(_CLOCK, moment - datetime.now(UTC), "Let a time service (NTP) set both clocks.")
+            yield clock(_CLOCK, moment, datetime.now(UTC), "Let a time service (NTP) set both clocks.")
 
     def check_shared(self) -> Findings:
         """Check that the tasks that sent campaigns with a key used the same database."""

@@ -6,7 +6,7 @@ import ipaddress
 import socket
 from urllib.parse import urlsplit
 
-from cpaas_provider.cli.doctor.report import Findings, failed, ok, skipped, warning
+from cpaas_provider.cli.doctor.report import NO_CONNECTION, Findings, failed, ok, skipped, warning
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.callbacks.receiver_check import (
@@ -23,7 +23,7 @@ _RECEIVER = "receiver"
 def check_callback_url(connection: CpaasConnection | None) -> Findings:
     """Check that the service could reach the callback URL, as far as this machine can see."""
     if connection is None:
-        yield skipped(_URL, "There is no usable connection.")
+        yield skipped(_URL, NO_CONNECTION)
         return
     if connection.callback_url is None:
         yield skipped(_URL, "The connection has no callback_url, so delivery is not tracked by it.")

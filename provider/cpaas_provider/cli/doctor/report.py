@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 
@@ -41,17 +41,22 @@ class Finding:
 
 Findings = Iterator[Finding]
 
+NO_CONNECTION = "There is no usable connection."
+
 ok = partial(Finding, status=Status.OK)
 warning = partial(Finding, status=Status.WARNING)
 failed = partial(Finding, status=Status.FAILED)
 skipped = partial(Finding, status=Status.SKIPPED)
 
 
-def clock(check: str, ahead: timedelta, advice: str) -> Finding:
+def clock(check: str, moment: datetime, now: datetime, advice: str) -> Finding:
     """Return how far another clock is ahead of ours.
 
+    :param moment: the time of the other clock, in UTC if it has no time zone
+    :param now: the time of ours
     :param advice: what to do about it
     """
+    ahead = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now
     seconds = ahead.total_seconds()
     found = f"{abs(seconds):,.0f} s {'ahead of' if seconds >= 0 else 'behind'} this machine"
     if abs(ahead) > MOST_SKEW:

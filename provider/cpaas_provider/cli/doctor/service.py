@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -14,14 +13,13 @@ from airflow.sdk import BaseHook
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
-from cpaas_provider.cli.doctor.report import Finding, Findings, clock, failed, ok, skipped, warning
+from cpaas_provider.cli.doctor.report import NO_CONNECTION, Finding, Findings, clock, failed, ok, skipped, warning
 from cpaas_provider.cli.ping import how_to_define
 from cpaas_provider.database.database import Database
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.hooks.cpaas import CpaasHook, describe_failure
 from cpaas_provider.provider_info import CONNECTION_FIELDS
 
-_NO_CONNECTION = "There is no usable connection."
 _RATE_LIMIT = "rate limit"
 
 
@@ -73,8 +71,8 @@ class ServiceChecks:
         """Check with a read that costs and changes nothing that the key is accepted, and compare the clocks."""
         check, other = "API key", "clock of the service"
         if self.connection is None:
-            yield skipped(check, _NO_CONNECTION)
-            yield skipped(other, _NO_CONNECTION)
+            yield skipped(check, NO_CONNECTION)
+            yield skipped(other, NO_CONNECTION)
             return
         connection = self.connection.without_retries()
         try:
@@ -86,10 +84,11 @@ class ServiceChecks:
                     yield failed(check, found, "Correct the connection, then run `airflow cpaas ping`.")
                 else:
                     yield ok(check, "accepted by a read of the contact table")
-                yield _service_clock(other, client.date, lambda: datetime.now(UTC))
+                yield _service_clock(other, client.date, datetime.now(UTC))
         except CpaasError as error:
             yield failed(check, str(error), "Correct the connection.")
-        if urlsplit(connection.base_url).scheme == "http" and not _is_here(connection.base_url):
+        url = urlsplit(connection.base_url)
+        if url.scheme == "http" and url.hostname not in ("localhost", "127.0.0.1", "::1"):
             yield warning(
                 "connection",
                 "The base URL is plain http, so the API key is readable on its way.",
@@ -114,7 +113,7 @@ def _check_extras(extra: str | None, connection: CpaasConnection) -> Findings:
 def check_rate_limit(connection: CpaasConnection | None, database: Database | None) -> Findings:
     """Show the rate limit, and check that tasks can share it where the connection has share_rate_limit."""
     if connection is None:
-        yield skipped(_RATE_LIMIT, _NO_CONNECTION)
+        yield skipped(_RATE_LIMIT, NO_CONNECTION)
         return
     rate = f"{connection.settings.requests_per_second:g} requests a second"
     if not connection.share_rate_limit:
@@ -127,15 +126,9 @@ def check_rate_limit(connection: CpaasConnection | None, database: Database | No
         yield ok(_RATE_LIMIT, f"{rate} for all tasks together (share_rate_limit)")
 
 
-def _is_here(url: str) -> bool:
-    return (urlsplit(url).hostname or "") in ("localhost", "127.0.0.1", "::1")
-
-
-def _service_clock(check: str, date: str | None, now: Callable[[], datetime]) -> Finding:
+def _service_clock(check: str, date: str | None, now: datetime) -> Finding:
     try:
         moment = parsedate_to_datetime(date or "")
     except (TypeError, ValueError):
         return skipped(check, "The service sent no time.")
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return clock(check, moment - now(), "Let a time service (NTP) set the clock of this machine.")
+    return clock(check, moment, now, "Let a time service (NTP) set the clock of this machine.")

@@ -11,7 +11,7 @@ from typing import Any, Self
 from airflow.state import get_state_backend
 from sqlalchemy.orm import Session
 
-from cpaas_provider.cli.journal.instances import Found, Instance, JournalError, rendered_fields
+from cpaas_provider.cli.journal.instances import Found, Instance, JournalError, rendered_fields, to_journal_error
 from cpaas_provider.cli.messages.campaign_database import recorded_databases
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedError, DatabaseError
@@ -49,10 +49,7 @@ class CampaignJournals:
         try:
             return None if stored is None else CampaignMarker.from_json(json.loads(stored)).campaign
         except ValueError as error:
-            raise JournalError(
-                f"This version of the provider cannot read the campaign of task instance {instance}: {error}. "
-                f"{NOTHING_CHANGED}"
-            ) from None
+            raise to_journal_error("campaign", instance, error) from None
 
     def keys_of(self, instance: Instance) -> list[CampaignKey]:
         """Return the campaigns that a task instance's rendered arguments may name; none without an idempotency_key."""
@@ -103,10 +100,7 @@ class CampaignJournals:
         except DatabaseError as error:
             raise _unreadable(instance, error) from None
         except ValueError as error:
-            raise JournalError(
-                f"This version of the provider cannot read the campaign journal of task instance {instance}: {error}. "
-                f"{NOTHING_CHANGED}"
-            ) from None
+            raise to_journal_error("campaign journal", instance, error) from None
         instance = dataclasses.replace(instance, campaign_taken=locked_by is not None)
         seen = {key: get(key) for key in journal.change_keys}
         return Found(instance, journal, seen, name, database.redacted_url, locked_by)

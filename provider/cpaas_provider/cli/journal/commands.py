@@ -19,7 +19,7 @@ from cpaas_provider.cli.journal import repository
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.cli.journal.tracking import record_in_database
 from cpaas_provider.cli.running import guarded
-from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, print_record, say, warn
+from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, print_record, say, to_iso_time, warn
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, RequestRecord, State
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED, Resolution, ResolutionResult
 from cpaas_provider.sending.journal.view import JournalView, StateSummary
@@ -43,7 +43,7 @@ def cpaas_journal_list(args: Namespace) -> None:
     campaigns: dict[Instance, str] = {}
     found = list(itertools.islice(_requests(args, unreadable, campaigns), args.limit + 1))
     shown = found[: args.limit]
-    print_lines([_line(instance, one) for instance, one in shown], args.output, _COPIED)
+    print_lines([_line(instance, request) for instance, request in shown], args.output, _COPIED)
     beside = aside(args)
     if len(found) > len(shown):
         say(f"Only the newest {args.limit} are shown. Raise --limit, or narrow with --dag-id and --run-id.", beside)
@@ -51,7 +51,9 @@ def cpaas_journal_list(args: Namespace) -> None:
         if instance in campaigns:
             say(f"Campaign {instance}: {campaigns[instance]}", beside)
     unresolved = [
-        (instance, one) for instance, one in shown if isinstance(one, RequestRecord) and _is_unresolved(instance, one)
+        (instance, request)
+        for instance, request in shown
+        if isinstance(request, RequestRecord) and _is_unresolved(instance, request)
     ]
     if unresolved or not unreadable:
         nothing = "No unresolved requests." if args.state is None or shown else "No such request."
@@ -65,12 +67,19 @@ def cpaas_journal_list(args: Namespace) -> None:
 def cpaas_journal_show(args: Namespace) -> None:
     """Show the requests of one task instance. Of a large journal, show unresolved requests and counts."""
     found = _read(args)
-    instance, journal = found.instance, found.journal
+    instance, journal, beside = found.instance, found.journal, aside(args)
     if len(journal.requests) > FEW:
-        _print_many(instance, journal, args)
+        lines = [_line(instance, request) | _more(request) for request in _whole(journal, args.each)]
+        if args.output in READABLE:
+            lines = [{name: line[name] for name in _OF_A_CAMPAIGN} for line in lines]
+        print_lines(lines, args.output, _COPIED)
+        say(f"Campaign {instance}: {words.campaign_counts(journal.sums())}", beside)
     else:
-        _print_one(instance, journal, args)
-    beside = aside(args)
+        for entry in journal.entries():
+            print_record(_line(instance, entry) | _more(entry), args.output)
+        if not journal.requests:
+            print_lines([], args.output)
+            say(f"The journal of {instance} has no requests.", beside)
     if found.campaign is not None:
         say(words.where_it_lies(found), beside)
     if journal.lost:
@@ -95,7 +104,7 @@ def cpaas_journal_resolve(args: Namespace) -> None:
     repository.refuse_on_its_way(instance)
     decided = found.journal.resolve(decision, args.reference or (), result_id=args.result_id, now=datetime.now(UTC))
     if not args.yes:
-        _confirm(instance, decided, decision)
+        _confirm(instance, decided, decision, args)
     instance = repository.change(instance, found, decided.values)
     say(f"Resolved as {decision.words}: {words.counts(decided.before)} of {instance}.")
     for line in words.references(decided.before):
@@ -103,7 +112,7 @@ def cpaas_journal_resolve(args: Namespace) -> None:
     if recorded := record_in_database(instance, found, decided, decision, args.result_id):
         say(recorded)
     say(words.what_comes_next(instance, decided, decision, campaign=found.campaign is not None))
-    needs_id = not _NEEDED_BY_ID.isdisjoint(one.operation for one in decided.before)
+    needs_id = not _NEEDED_BY_ID.isdisjoint(request.operation for request in decided.before)
     if decision is Resolution.SENT and args.result_id is None and needs_id:
         say("Without --id the task's result has no id. Later tasks that use the id will fail.")
 
@@ -114,8 +123,7 @@ def cpaas_journal_forget(args: Namespace) -> None:
     """Delete the record that a task instance stored a campaign's journal in a database."""
     with create_session(scoped=False) as session:
         instance = _with_marker(args, session)
-    if not args.yes:
-        confirm(f"Delete the record that {instance} sent a campaign? {_CONSEQUENCE}")
+    confirm(f"Delete the record that {instance} sent a campaign? {_CONSEQUENCE}", args)
     with create_session(scoped=False) as session:
         instance = _with_marker(args, session)
         get_state_backend().delete(instance.scope, CAMPAIGN_MARKER, session=session)
@@ -145,13 +153,13 @@ def _asked(args: Namespace) -> Instance:
     return Instance(args.dag_id, args.run_id, args.task_id, args.map_index)
 
 
-def _confirm(instance: Instance, decided: ResolutionResult, decision: Resolution) -> None:
+def _confirm(instance: Instance, decided: ResolutionResult, decision: Resolution, args: Namespace) -> None:
     """Show what would be resolved, and ask for confirmation."""
     say(f"{words.counts(decided.before)} of {instance}:")
     for line in words.stories(decided.before):
         say(line)
     consequence = "They are not sent again." if decision is Resolution.SENT else "The task's next try sends them."
-    confirm(f"Resolve as {decision.words}? {consequence} This cannot be undone.")
+    confirm(f"Resolve as {decision.words}? {consequence} This cannot be undone.", args)
 
 
 def _requests(
@@ -168,11 +176,11 @@ def _requests(
         if isinstance(journal, JournalError):
             unreadable.append(journal)
             continue
-        for one in _unresolved(instance, journal) if args.state is None else _whole(journal, args.each):
-            if one.state in wanted:
+        for request in _unresolved(instance, journal) if args.state is None else _whole(journal, args.each):
+            if request.state in wanted:
                 if len(journal.requests) > FEW and instance not in campaigns:
                     campaigns[instance] = words.campaign_counts(journal.sums())
-                yield instance, one
+                yield instance, request
 
 
 def _unresolved(instance: Instance, journal: JournalView) -> Iterator[RequestRecord]:
@@ -193,55 +201,38 @@ def _is_unresolved(instance: Instance, entry: RequestRecord) -> bool:
     return entry.is_unresolved and not (entry.state is State.PENDING and instance.running)
 
 
-def _line(instance: Instance, one: RequestRecord | StateSummary) -> dict[str, Any]:
-    if isinstance(one, RequestRecord):
-        recipients, reason = len(one.members), one.reason
+def _line(instance: Instance, request: RequestRecord | StateSummary) -> dict[str, Any]:
+    if isinstance(request, RequestRecord):
+        recipients, reason = len(request.members), request.reason
     else:
-        recipients, reason = one.recipients, f"{counted(one.requests, 'request')} together"
-    started_at = getattr(one, "started_at", None)
+        recipients, reason = request.recipients, f"{counted(request.requests, 'request')} together"
     return {
         "dag_id": instance.dag_id,
         "run_id": instance.run_id,
         "task_id": instance.task_id,
         "map_index": instance.map_index,
         "task_state": instance.state,
-        "reference": getattr(one, "reference", None),
-        "operation": one.operation,
-        "state": one.state.value,
+        "reference": getattr(request, "reference", None),
+        "operation": request.operation,
+        "state": request.state.value,
         "recipients": recipients,
-        "try": getattr(one, "try_number", None),
-        "started_at": started_at and started_at.isoformat(timespec="seconds"),
+        "try": getattr(request, "try_number", None),
+        "started_at": to_iso_time(getattr(request, "started_at", None)),
         "reason": reason,
     }
 
 
-def _more(one: RequestRecord | StateSummary) -> dict[str, Any]:
+def _more(request: RequestRecord | StateSummary) -> dict[str, Any]:
     """Return the further columns of one request. The hashes of its recipients and content are never shown."""
-    if isinstance(one, StateSummary):
+    if isinstance(request, StateSummary):
         return dict.fromkeys(_MORE)
-    result = one.result or {}
+    result = request.result or {}
     values = (
-        one.resolution,
+        request.resolution,
         result.get("id", result.get("row_id")),
-        one.result,
-        one.is_personal,
-        one.previous_unknown,
-        one.probe_snapshot is not None,
+        request.result,
+        request.is_personal,
+        request.previous_unknown,
+        request.probe_snapshot is not None,
     )
     return dict(zip(_MORE, values, strict=True))
-
-
-def _print_one(instance: Instance, journal: JournalView, args: Namespace) -> None:
-    for entry in journal.entries():
-        print_record(_line(instance, entry) | _more(entry), args.output)
-    if not journal.requests:
-        print_lines([], args.output)
-        say(f"The journal of {instance} has no requests.", aside(args))
-
-
-def _print_many(instance: Instance, journal: JournalView, args: Namespace) -> None:
-    lines = [_line(instance, one) | _more(one) for one in _whole(journal, args.each)]
-    if args.output in READABLE:
-        lines = [{name: line[name] for name in _OF_A_CAMPAIGN} for line in lines]
-    print_lines(lines, args.output, _COPIED)
-    say(f"Campaign {instance}: {words.campaign_counts(journal.sums())}", aside(args))

@@ -19,6 +19,7 @@ from sqlalchemy import null
 from sqlalchemy.orm import Session
 
 from cpaas_provider.sending.errors import SendingError
+from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
 from cpaas_provider.sending.journal.view import JournalView
 
 _TRIES_WITH_FIELDS = 3
@@ -84,6 +85,13 @@ class Found:
     campaign: str | None = None
     database: str | None = None
     locked_by: str | None = None
+
+
+def to_journal_error(record: str, instance: Instance, error: ValueError) -> JournalError:
+    """Return the error for a record of a task instance whose form this version does not know."""
+    return JournalError(
+        f"This version of the provider cannot read the {record} of task instance {instance}: {error}. {NOTHING_CHANGED}"
+    )
 
 
 def index_of(model: Any) -> Any:

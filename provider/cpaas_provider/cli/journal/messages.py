@@ -129,8 +129,8 @@ def where_it_lies(found: Found) -> str:
 
 def campaign_counts(sums: Sequence[StateSummary]) -> str:
     """Return the number of a campaign's requests in each state, in words."""
-    each = (f"{one.requests} {one.state.value} ({_number(one.recipients, 'recipient')})" for one in sums)
-    return f"{_number(sum(one.requests for one in sums), 'request')} in all: {', '.join(each)}."
+    each = (f"{total.requests} {total.state.value} ({_number(total.recipients, 'recipient')})" for total in sums)
+    return f"{_number(sum(total.requests for total in sums), 'request')} in all: {', '.join(each)}."
 
 
 def stories(entries: Sequence[RequestRecord]) -> list[str]:

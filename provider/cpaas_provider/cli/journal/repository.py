@@ -25,6 +25,7 @@ from cpaas_provider.cli.journal.instances import (
     instance_columns,
     matches,
     to_instance,
+    to_journal_error,
 )
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
@@ -169,7 +170,7 @@ def _rows(asked: dict[str, str | None], session: Session) -> Iterator[Instance]:
     wanted += [getattr(row, name) == value for name, value in asked.items() if value]
     # One row of each task instance is enough.
     first = select(func.min(row.id)).where(*wanted).group_by(*coordinates(row))
-    same = (one == other for one, other in zip(coordinates(row), coordinates(TaskInstance), strict=True))
+    same = (column == key for column, key in zip(coordinates(row), coordinates(TaskInstance), strict=True))
     query = (
         select(row.id, *instance_columns())
         .join_from(row, TaskInstance, and_(*same))
@@ -216,10 +217,7 @@ def _opened(instance: Instance, session: Session) -> Found | None:
             return None
         journal = JournalView.read(get, tries)
     except ValueError as error:
-        raise JournalError(
-            f"This version of the provider cannot read the journal of task instance {instance}: {error}. "
-            f"{NOTHING_CHANGED}"
-        ) from None
+        raise to_journal_error("journal", instance, error) from None
     return Found(instance, journal, {key: get(key) for key in journal.change_keys})
 
 

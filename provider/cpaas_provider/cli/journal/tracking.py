@@ -54,4 +54,4 @@ def _resolved(
     for request in decided.before:
         members.setdefault(request.reference, set()).update(request.members)
     reached = reached_by(found.journal.entries(), members_of(decided.before))
-    return [SentRequest(name, len(of_one - reached), result_id, state=state) for name, of_one in members.items()]
+    return [SentRequest(name, len(hashes - reached), result_id, state=state) for name, hashes in members.items()]

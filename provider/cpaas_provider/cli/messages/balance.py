@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from cpaas_provider.cli.running import FAILED, guarded
-from cpaas_provider.cli.terminal import aside, print_lines, say, warn
+from cpaas_provider.cli.terminal import aside, print_lines, say, to_iso_time, warn
 from cpaas_provider.database.activity.progress import CAMPAIGN
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.default_file import may_exist
@@ -38,12 +38,12 @@ def cpaas_balance(args: Namespace) -> None:
     """Show the last balance of each connection, or of one."""
     try:
         with create_session(scoped=False) as session:
-            lines = _of_tasks(session, args.conn_id)
+            lines = _read_task_balances(session, args.conn_id)
     except SQLAlchemyError as error:
         raise SystemExit(
             f"Airflow's database cannot be read ({type(error).__name__}). Run `airflow db check`."
         ) from None
-    lines = _newest([*lines, *_of_campaigns(args.conn_id)])
+    lines = _newest([*lines, *_read_campaign_balances(args.conn_id)])
     if not lines:
         which = f" with connection {args.conn_id!r}" if args.conn_id else ""
         print_lines([], args.output)
@@ -62,17 +62,17 @@ def _newest(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted({line["conn_id"]: line for line in by_time}.values(), key=lambda line: str(line["conn_id"]))
 
 
-def _of_campaigns(conn_id: str | None) -> list[dict[str, Any]]:
+def _read_campaign_balances(conn_id: str | None) -> list[dict[str, Any]]:
     """Return the balances that campaigns recorded in the provider's database, running ones included."""
     if not may_exist():
         return []
-    there = task_progress.c
-    query = select(task_progress).where(there.kind == CAMPAIGN)
+    columns = task_progress.c
+    query = select(task_progress).where(columns.kind == CAMPAIGN)
     if conn_id is not None:
-        query = query.where(there.conn_id == conn_id)
+        query = query.where(columns.conn_id == conn_id)
     try:
         with open_database() as database, database.connect() as connection:
-            rows = connection.execute(query.order_by(there.started_at.desc()).limit(_MOST)).all()
+            rows = connection.execute(query.order_by(columns.started_at.desc()).limit(_MOST)).all()
     except DatabaseError as error:
         warn(f"{error} Balances that campaigns recorded there are left out.")
         return []
@@ -83,7 +83,7 @@ def _of_campaigns(conn_id: str | None) -> list[dict[str, Any]]:
     ]
 
 
-def _of_tasks(session: Session, conn_id: str | None) -> list[dict[str, Any]]:
+def _read_task_balances(session: Session, conn_id: str | None) -> list[dict[str, Any]]:
     """Return the balances in the newest results of tasks, oldest first."""
     xcom, fields = XComModel, RenderedTaskInstanceFields
     # Airflow 3.4 stores both by task instance, Airflow 3.3 by the ids of one.
@@ -111,7 +111,7 @@ def _line(conn_id: str, balance: float, moment: datetime, task: Row[Any]) -> dic
     return {
         "conn_id": conn_id,
         "balance": balance,
-        "reported_at": moment.isoformat(timespec="seconds"),
+        "reported_at": to_iso_time(moment),
         **{name: task._mapping[name] for name in ("dag_id", "run_id", "task_id", "map_index")},
     }
 

@@ -48,7 +48,15 @@ def refuse_other_database(database: Database | None, advice: str) -> None:
     :param advice: what the command did not do, and how to do it all the same
     :raises SystemExit: when they do
     """
-    others = _others_than(database)
+    try:
+        with create_session(scoped=False) as session:
+            others = recorded_databases(database, session).others
+    except SQLAlchemyError as error:
+        warn(
+            f"Airflow's database cannot be read ({type(error).__name__}). The command cannot check that tasks use the "
+            "same provider database. It uses the database of this machine."
+        )
+        return
     if others:
         used = "has none" if database is None else f"uses {database.redacted_url}"
         raise SystemExit(
@@ -63,15 +71,3 @@ def record_database(database: Database) -> None:
     with contextlib.suppress(SQLAlchemyError), create_session(scoped=False) as session:
         if not recorded_databases(database, session).this:
             Variable.set(name, database.redacted_url, session=session)
-
-
-def _others_than(database: Database | None) -> list[str]:
-    try:
-        with create_session(scoped=False) as session:
-            return recorded_databases(database, session).others
-    except SQLAlchemyError as error:
-        warn(
-            f"Airflow's database cannot be read ({type(error).__name__}). The command cannot check that tasks use the "
-            "same provider database. It uses the database of this machine."
-        )
-        return []

@@ -12,7 +12,8 @@ from typing import Any
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasError, CpaasInsufficientBalanceError
-from cpaas_provider.cli.messages.typed import StandardInput, masked, read_recipients
+from cpaas_provider.api.recipients.reader import mask_recipient
+from cpaas_provider.cli.messages.typed import StandardInput, read_recipients
 from cpaas_provider.cli.running import FAILED, STOPPED, connection_of, guarded
 from cpaas_provider.cli.terminal import print_lines, warn
 from cpaas_provider.database.database import open_database
@@ -63,7 +64,7 @@ def _look_up(
     lines: list[dict[str, Any]] = []
     try:
         for number in numbers:
-            line: dict[str, Any] = {"phone": masked(number), **dict.fromkeys(_FIELDS)}
+            line: dict[str, Any] = {"phone": mask_recipient(number), **dict.fromkeys(_FIELDS)}
             if record := known.get(number):
                 lines.append({**line, **record._asdict(), "source": _CACHED, "error": None})
                 continue

@@ -14,9 +14,10 @@ from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasNotVerifiedError, CpaasUnknownOutcomeError
 from cpaas_provider.api.models.otp import OtpOutcome, OtpToken
 from cpaas_provider.api.recipients.msisdn import Msisdn
+from cpaas_provider.api.recipients.reader import mask_recipient
 from cpaas_provider.cli.messages.requests import CommandSpec, run_request
 from cpaas_provider.cli.messages.suppressions import open_suppressions
-from cpaas_provider.cli.messages.typed import StandardInput, masked, read_recipients
+from cpaas_provider.cli.messages.typed import StandardInput, read_recipients
 from cpaas_provider.cli.running import FAILED, UNKNOWN, after_sending, connection_of, guarded
 from cpaas_provider.cli.terminal import aside, print_record, read_secret, say, warn
 from cpaas_provider.database.recipients.suppressions import INVALID_NUMBER
@@ -63,7 +64,9 @@ def cpaas_otp_request(args: Namespace) -> None:
     result = sent.outcome.accepted[-1].result or {}
     names = ("id", "status_desc", "outcome", "created_datetime", "expires_at")
     with after_sending(f"The service accepted it. Id of the passcode: {result.get('id')}."):
-        print_record({"recipient": masked(recipient), **{name: result.get(name) for name in names}}, args.output)
+        print_record(
+            {"recipient": mask_recipient(recipient), **{name: result.get(name) for name in names}}, args.output
+        )
         say(f"To check the code: airflow cpaas otp verify {result.get('id')}", aside(args))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.models.messages import Message
-from cpaas_provider.api.recipients.reader import RecipientList, recipient_key
+from cpaas_provider.api.recipients.reader import RecipientList, mask_recipient, recipient_key
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.api.text.sms import (
     SmsWriter,
@@ -30,11 +30,11 @@ from cpaas_provider.cli.messages.newest_try import recorded_try
 from cpaas_provider.cli.messages.requests import CommandSpec, run_request
 from cpaas_provider.cli.messages.suppressions import all_suppressed, open_suppressions
 from cpaas_provider.cli.messages.tracking import Tracking
-from cpaas_provider.cli.messages.typed import StandardInput, masked, read_file, read_recipients
+from cpaas_provider.cli.messages.typed import StandardInput, read_file, read_recipients
 from cpaas_provider.cli.running import after_sending, connection_of, guarded
 from cpaas_provider.cli.terminal import aside, print_record, say
 from cpaas_provider.sending.campaign.content import EMAIL, SMS, Channel
-from cpaas_provider.sending.spec import RequestResult
+from cpaas_provider.sending.spec import RequestResult, channel_of
 
 _SHOWN = 20
 
@@ -68,8 +68,8 @@ def _send(command: _Command, args: Namespace) -> None:
     connection = connection_of(args.conn_id)
     reader = connection.settings.recipient_reader(channel.recipients, getattr(args, "region", None))
     recipients = read_recipients(args.recipients, args.recipients_file, stdin, reader)
-    given = _content(args, stdin)
-    content = _written(args, command, given)
+    text = _read_content(args, stdin)
+    content = _write_content(args, command, text)
     sender = args.sender_id or getattr(connection, command.sender)
     if not sender:
         raise SystemExit(
@@ -99,9 +99,9 @@ def _send(command: _Command, args: Namespace) -> None:
 
     # Refuse a request that breaks the contract before its key is used, and in a dry run.
     build_call(allowed, "cpaas-dry-run", None).build(connection.settings)
-    kind = "email" if channel is EMAIL else str(args.channel)
+    kind = channel_of(channel.operation, body)
     if args.dry_run:
-        _dry_run(args, command, kind, body, given, recipients)
+        _dry_run(args, command, kind, body, text, recipients)
         return
     spec = CommandSpec(
         operation=channel.operation,
@@ -155,10 +155,10 @@ cpaas_send_sms = guarded(partial(_send, _SEND_SMS))
 cpaas_send_email = guarded(partial(_send, _SEND_EMAIL))
 
 
-def _content(args: Namespace, stdin: StandardInput) -> str | None:
+def _read_content(args: Namespace, stdin: StandardInput) -> str | None:
     """Return the text to send; ``None`` for a template of the service."""
-    given = [args.content is not None, args.content_file is not None, args.template_id is not None]
-    if sum(given) > 1:
+    sources = [args.content is not None, args.content_file is not None, args.template_id is not None]
+    if sum(sources) > 1:
         raise SystemExit("Give one of --content, --content-file and --template-id. Nothing was sent.")
     if args.template_id is not None:
         return None
@@ -177,7 +177,7 @@ def _content(args: Namespace, stdin: StandardInput) -> str | None:
     return content
 
 
-def _written(args: Namespace, command: _Command, content: str | None) -> str | None:
+def _write_content(args: Namespace, command: _Command, content: str | None) -> str | None:
     """Return the text as it is sent."""
     encoding = getattr(args, "encoding", None)
     is_sms = command.channel is SMS and args.channel == "sms"
@@ -221,12 +221,12 @@ def _dry_run(
     command: _Command,
     kind: str,
     body: dict[str, Any],
-    given: str | None,
+    text: str | None,
     recipients: RecipientList,
 ) -> None:
     """Show what would be sent.
 
-    :param given: the text as its author wrote it
+    :param text: the text as its author wrote it
     """
     content = body["content"]
     with contextlib.ExitStack() as opened:
@@ -244,9 +244,10 @@ def _dry_run(
         length = None if content is None else measure_sms(content)
         record |= {name: getattr(length, name, None) for name in ("encoding", "units", "pages")}
         record["pages_of_all"] = length.pages * len(allowed) if length else None
-        saved = None if given is None or kind != "sms" else gsm7_savings(given)([]) * len(allowed)
+        saved = None if text is None or kind != "sms" else gsm7_savings(text)([]) * len(allowed)
         record["gsm7_saved_pages"] = saved
-    record |= {"characters": None if content is None else len(content), "to": [masked(one) for one in allowed[:_SHOWN]]}
+    record["characters"] = None if content is None else len(content)
+    record["to"] = [mask_recipient(recipient) for recipient in allowed[:_SHOWN]]
     print_record(record, args.output)
     beside = aside(args)
     if len(allowed) > _SHOWN:

@@ -96,10 +96,8 @@ class Tracking:
 
         def work(connection: Connection, entry: RequestRecord) -> None:
             number = len(entry.members)
-            place = TrackedSend(
-                entry.reference, self._operation, self._conn_id, DAG_ID, self._run_id, self._command, -1
-            )
-            record_send_started(connection, place)
+            send = TrackedSend(entry.reference, self._operation, self._conn_id, DAG_ID, self._run_id, self._command, -1)
+            record_send_started(connection, send)
             request = SentRequest(entry.reference, number, (entry.result or {}).get("id"), keys)
             record_requests(connection, entry.reference, self._conn_id, [request])
             record_send_finished(connection, entry.reference, number)

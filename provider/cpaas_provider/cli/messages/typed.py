@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from cpaas_provider.api.recipients.email_address import mask_email
-from cpaas_provider.api.recipients.msisdn import mask_msisdn
 from cpaas_provider.api.recipients.reader import RecipientList, RecipientReader
 
 STDIN = "-"
@@ -54,30 +52,21 @@ def read_file(path: str, stdin: StandardInput, what: str) -> str:
 
 
 def read_recipients(
-    given: Sequence[str], file: str | None, stdin: StandardInput, reader: RecipientReader
+    arguments: Sequence[str], file: str | None, stdin: StandardInput, reader: RecipientReader
 ) -> RecipientList:
     """Return the recipients of a command.
 
-    :param given: as arguments; each may be a list with commas, and ``-`` reads standard input
+    :param arguments: each may be a list with commas, and ``-`` reads standard input
     :param file: a file with more recipients, in lines or with commas
     :raises SystemExit: when there is none, or one is invalid. The message shows its place only
     """
-    texts = [stdin.read("the recipients") if text == STDIN else text for text in given]
+    texts = [stdin.read("the recipients") if text == STDIN else text for text in arguments]
     if file is not None:
         texts.append(read_file(file, stdin, "the recipients"))
-    found = reader.read_list(_parts(texts))
+    pieces = (piece.strip() for text in texts for line in text.splitlines() for piece in line.split(","))
+    found = reader.read_list([piece for piece in pieces if piece])
     if found.invalid:
         raise SystemExit(f"Not usable: {found.describe_invalid()}. Nothing was sent.")
     if not (found.allowed or found.not_allowed):
         raise SystemExit("There is no recipient. Nothing was sent. Give one as an argument, in a file, or as - .")
     return found
-
-
-def _parts(texts: Iterable[str]) -> list[str]:
-    pieces = (piece.strip() for text in texts for line in text.splitlines() for piece in line.split(","))
-    return [piece for piece in pieces if piece]
-
-
-def masked(recipient: str) -> str:
-    """Return a masked number or address. It can be recognised, and not used."""
-    return mask_email(recipient) if "@" in recipient else mask_msisdn(recipient)

@@ -18,7 +18,7 @@ from cpaas_provider.api.recipients.invalid import InvalidRecipientError
 from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
 from cpaas_provider.cli.messages.campaign_database import record_database, refuse_other_database
 from cpaas_provider.cli.running import guarded
-from cpaas_provider.cli.terminal import aside, print_lines, say, typed, warn
+from cpaas_provider.cli.terminal import aside, print_lines, say, to_iso_time, typed, warn
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.recipients.hash_keys import HASH_BYTES
 from cpaas_provider.database.recipients.suppressions import Listed, Suppression, SuppressionTable
@@ -42,7 +42,7 @@ def cpaas_suppressions_list(args: Namespace) -> None:
     """Print entries."""
     with _value_errors_shown(), open_database() as database:
         table = SuppressionTable(database)
-        wanted = _one(args.recipient, list_reader(args.region, args.number_check))
+        wanted = _read_recipient(args.recipient, list_reader(args.region, args.number_check))
         found = table.entries(_where(args)) if wanted is None else table.entries_of(wanted, _where(args))
         lines = [_line(entry) for entry in islice(found, args.limit)]
         counts = table.counts()
@@ -74,7 +74,7 @@ def cpaas_suppressions_add(args: Namespace) -> None:
     """Add recipients, and print how many entries are new."""
     with _value_errors_shown(), _list_of_tasks():
         added = add_suppressions(
-            _given(args.recipients),
+            _read_recipients(args.recipients),
             reason=args.reason,
             source=args.source or "airflow cpaas suppressions add",
             channel=args.channel,
@@ -90,7 +90,7 @@ def cpaas_suppressions_remove(args: Namespace) -> None:
     """Remove recipients, and print how many entries went."""
     with _value_errors_shown():
         removed = remove_suppressions(
-            _given(args.recipients),
+            _read_recipients(args.recipients),
             reason=args.reason,
             channel=args.channel,
             conn_id=args.conn_id,
@@ -126,13 +126,13 @@ def cpaas_suppressions_import(args: Namespace) -> None:
 @guarded
 def cpaas_suppressions_export(args: Namespace) -> None:
     """Write every entry to a CSV file."""
-    with _table() as table:
+    with _value_errors_shown(), open_database() as database:
         try:
             with create_text_file(Path(args.file)) as file:
                 writer = csv.writer(file)
                 writer.writerow(_EXPORTED)
                 number = 0
-                for entry in table.entries(_where(args)):
+                for entry in SuppressionTable(database).entries(_where(args)):
                     writer.writerow([entry.recipient_hash.hex(), *entry[1:6], entry.added_at.isoformat()])
                     number += 1
         except OSError as error:
@@ -172,7 +172,7 @@ def _restored(source: Source) -> Iterator[Suppression]:
                 if isinstance(row, InvalidRow):
                     raise ValueError
                 hexadecimal, key_id, channel, conn_id, reason, name, moment = (
-                    "" if one is None else str(one) for one in row.values
+                    "" if value is None else str(value) for value in row.values
                 )
                 check_entry(reason=reason, channel=channel, source=name)
                 hashed, added_at = bytes.fromhex(hexadecimal), datetime.fromisoformat(moment).astimezone(UTC)
@@ -191,7 +191,7 @@ def _line(entry: Suppression) -> dict[str, Any]:
         "conn_id": entry.conn_id or "all",
         "reason": entry.reason,
         "source": entry.source,
-        "added_at": entry.added_at.isoformat(timespec="seconds"),
+        "added_at": to_iso_time(entry.added_at),
     }
 
 
@@ -200,27 +200,21 @@ def _where(args: Namespace) -> dict[str, str]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _given(recipients: list[str]) -> list[str]:
+def _read_recipients(recipients: list[str]) -> list[str]:
     """Return the recipients of a command, of which - stands for lines of standard input."""
     if "-" not in recipients:
         return recipients
     lines = [text for line in sys.stdin if (text := line.strip())]
-    return [*(one for one in recipients if one != "-"), *lines]
+    return [*(recipient for recipient in recipients if recipient != "-"), *lines]
 
 
-def _one(recipient: str | None, reader: RecipientReader) -> str | None:
+def _read_recipient(recipient: str | None, reader: RecipientReader) -> str | None:
     if recipient is None:
         return None
     try:
         return recipient_key(reader.read(typed(recipient)))
     except InvalidRecipientError as error:
         raise SystemExit(f"The recipient {error}.") from None
-
-
-@contextlib.contextmanager
-def _table() -> Iterator[SuppressionTable]:
-    with _value_errors_shown(), open_database() as database:
-        yield SuppressionTable(database)
 
 
 @contextlib.contextmanager

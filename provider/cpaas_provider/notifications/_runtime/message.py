@@ -140,8 +140,8 @@ def _summary(alert: Alert, alerts: Batch) -> str:
         return alert.headline
     shown = [(subject, number) for subject, number in _ordered(alerts) if subject != OTHERS][:_SHOWN]
     parts = [f"{subject} ({number})" for subject, number in shown]
-    if rest := alerts.count - sum(number for _, number in shown):
-        parts.append(f"others ({rest})")
+    if others := alerts.count - sum(number for _, number in shown):
+        parts.append(f"others ({others})")
     return f"{alerts.count} alerts since {_time(alerts.first_at)}: {', '.join(parts)}"
 
 

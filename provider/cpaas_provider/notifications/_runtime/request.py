@@ -30,6 +30,8 @@ CALLER_SECONDS = 5.0
 BACKGROUND_SECONDS = 30.0
 """The longest time for a notification of the background sender, which has others to send."""
 
+_UNKNOWN = "Notification %s about %s is of unknown outcome. It may have been sent, so it is not sent again. %s"
+
 
 class Outcome(Enum):
     """How the request for a notification ended."""
@@ -48,18 +50,13 @@ def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: f
     """
     about = counted(alerts.count, "alert")
     try:
-        with _with_short_timeouts(connection, seconds).make_client() as client, _bounded(client, seconds):
+        with _shorten_timeouts(connection, seconds).make_client() as client, _limit_time(client, seconds):
             rejected = _request(alert, alerts, client)
     except CpaasNotSentError as error:
         log.warning("Notification not sent, alerts: %s. The next one reports them. %s", alerts.count, error)
         return Outcome.NOT_SENT
     except CpaasUnknownOutcomeError as error:
-        log.warning(
-            "Notification %s about %s is of unknown outcome. It may have been sent, so it is not sent again. %s",
-            alerts.reference,
-            about,
-            error,
-        )
+        log.warning(_UNKNOWN, alerts.reference, about, error)
         return Outcome.UNKNOWN
     except CpaasError as error:
         log.error(  # noqa: TRY400 - a traceback may show values
@@ -67,12 +64,7 @@ def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: f
         )
         return Outcome.REJECTED
     except Exception as error:
-        log.error(  # noqa: TRY400 - as above
-            "Notification %s about %s is of unknown outcome. It may have been sent, so it is not sent again. %s.",
-            alerts.reference,
-            about,
-            type(error).__name__,
-        )
+        log.error(_UNKNOWN, alerts.reference, about, f"{type(error).__name__}.")  # noqa: TRY400 - as above
         log.debug("What failed in a notification.", exc_info=error)
         return Outcome.UNKNOWN
     log.info(
@@ -87,7 +79,7 @@ def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: f
     return Outcome.ACCEPTED
 
 
-def _with_short_timeouts(connection: CpaasConnection, seconds: float | None) -> CpaasConnection:
+def _shorten_timeouts(connection: CpaasConnection, seconds: float | None) -> CpaasConnection:
     """Return the connection with at most one retry and short timeouts; unchanged if ``seconds`` is ``None``."""
     if seconds is None:
         return connection
@@ -102,7 +94,7 @@ def _with_short_timeouts(connection: CpaasConnection, seconds: float | None) -> 
 
 
 @contextlib.contextmanager
-def _bounded(client: CpaasClient, seconds: float | None) -> Iterator[None]:
+def _limit_time(client: CpaasClient, seconds: float | None) -> Iterator[None]:
     """Limit the time of a client as a whole, including waits for a rate limit and responses that arrive slowly."""
 
     def end() -> None:

@@ -75,7 +75,7 @@ def run_notifier(notifier: Notifier, context: Mapping[str, Any]) -> Iterator[flo
     token: int | None = None
     try:
         event = read_event(context)
-        fields = _rendered(notifier, context)
+        fields = _render_fields(notifier, context)
         connection = _read_connection(fields["cpaas_conn_id"])
         alert = _make_alert(notifier, connection, event, fields)
         if not notifier.window:
@@ -114,9 +114,9 @@ def _log_failure(error: Exception, *, is_leader: bool) -> None:
     log.debug("A notifier failed.", exc_info=error)
 
 
-def _rendered(notifier: Notifier, given: Mapping[str, Any]) -> dict[str, Any]:
+def _render_fields(notifier: Notifier, event_context: Mapping[str, Any]) -> dict[str, Any]:
     """Return the templated fields, rendered. This does not change the notifier."""
-    context: Any = {**_variables(), **given}
+    context: Any = {**_variables(), **event_context}
     rendered: dict[str, Any] = {}
     dag = context.get("dag")
     # The DAG in the context of ``dag.test()`` has no template environment.

@@ -44,18 +44,18 @@ def over_time(buckets: Buckets, kinds: Sequence[str], label: str, *, until: date
         return Markup("")
     first, last = min(buckets), max(*buckets, until or min(buckets))
     minutes = (last - first) // timedelta(minutes=1) + 1
-    step = next((one for one in _STEPS if minutes / one <= _MOST_BARS), _STEPS[-1])
+    step = next((step for step in _STEPS if minutes / step <= _MOST_BARS), _STEPS[-1])
     start, each_bar = _floor(first, step), timedelta(minutes=step)
     number = max(_FEWEST_BARS, (last - start) // each_bar + 1)
     sums: list[Counter[str]] = [Counter() for _ in range(number)]
     for minute, counts in buckets.items():
         sums[(minute - start) // each_bar].update(counts)
-    most = _round_up(max(one.total() for one in sums))
+    most = _round_up(max(counts.total() for counts in sums))
     width = _WIDE / number
     drawn = [_axis(most)]
     drawn += [
-        _column(_LEFT + place * width, width, counts, kinds, most, start + place * each_bar)
-        for place, counts in enumerate(sums)
+        _column(_LEFT + position * width, width, counts, kinds, most, start + position * each_bar)
+        for position, counts in enumerate(sums)
     ]
     drawn.append(_times(start, step, number, width))
     each = f"{step} min" if step < 60 else f"{step // 60} h" if step < 1440 else f"{step // 1440} d"
@@ -77,8 +77,8 @@ def _column(x: float, width: float, counts: Mapping[str, int], kinds: Sequence[s
         )
     if not drawn:
         return Markup("")
-    told = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in shown)
-    return Markup("<g><title>{}: {}</title>{}</g>").format(f"{at:%m-%d %H:%M}", told, Markup("").join(drawn))
+    numbers = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in shown)
+    return Markup("<g><title>{}: {}</title>{}</g>").format(f"{at:%m-%d %H:%M}", numbers, Markup("").join(drawn))
 
 
 def _axis(most: int) -> Markup:
@@ -100,10 +100,10 @@ def _times(start: datetime, step: int, number: int, width: float) -> Markup:
     every = max(1, number // 6)
     drawn = [
         Markup('<text class="tick" x="{:.1f}" y="{}">{}</text>').format(
-            _LEFT + place * width, HEIGHT - 6, f"{start + timedelta(minutes=place * step):{form}}"
+            _LEFT + position * width, HEIGHT - 6, f"{start + timedelta(minutes=position * step):{form}}"
         )
-        for place in range(0, number, every)
-        if _LEFT + place * width < WIDTH - 30
+        for position in range(0, number, every)
+        if _LEFT + position * width < WIDTH - 30
     ]
     return Markup("").join(drawn)
 

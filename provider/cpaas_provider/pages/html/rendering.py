@@ -11,8 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from cpaas_provider.api import amounts
-from cpaas_provider.api.recipients.email_address import mask_email
-from cpaas_provider.api.recipients.msisdn import mask_msisdn
+from cpaas_provider.api.recipients.reader import mask_recipient
 from cpaas_provider.api.redact import redact
 from cpaas_provider.pages.html import charts
 
@@ -71,9 +70,7 @@ def span(seconds: float | None) -> str:
 
 def recipient(value: str) -> str:
     """Return a recipient masked."""
-    if not value or value.startswith("#"):
-        return "not named"
-    return mask_email(value) if "@" in value else mask_msisdn(value)
+    return "not named" if not value or value.startswith("#") else mask_recipient(value)
 
 
 def words(value: Any) -> str:
