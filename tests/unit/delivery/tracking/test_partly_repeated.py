@@ -6,13 +6,20 @@ import datetime as dt
 
 import pytest
 
+from cpaas_provider.cli.journal.instances import Found, Instance
+from cpaas_provider.cli.journal.tracking import record_in_database
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.delivery import RequestState
+from cpaas_provider.delivery.tracking.counts import read_sends
 from cpaas_provider.delivery.tracking.erasure import erase
 from cpaas_provider.delivery.tracking.events import CAMPAIGN_FINISHED, detect_events, unpublished
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
+from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.journal.resolution import Resolution
+from cpaas_provider.sending.journal.view import JournalView
 from cpaas_provider.sensors.delivery import DeliverySensor
 from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, ended, noted, report, save_reports, to
+from tests.unit.sending.journal.test_view import log_of
 
 FIRST, AGAIN = to(ADA, OBI, UMA, reference="first"), to(ADA, reference="again")
 ALL_TIME = {CAMPAIGN_FINISHED: dt.datetime(2000, 1, 1, tzinfo=dt.UTC)}
@@ -74,3 +81,29 @@ def test_others_finish_the_campaign_without_a_report_of_the_repeated_part(partly
     save_reports(partly_repeated, report(ADA, "delivered", token=AGAIN))
     save_reports(partly_repeated, *(report(one, "delivered", token=FIRST) for one in (OBI, UMA)))
     assert is_finished(partly_repeated)
+
+
+@pytest.mark.parametrize("decision", [Resolution.NOT_SENT, Resolution.SENT])
+def test_resend_that_a_person_resolves_as_not_sent_leaves_the_repeated_request_unknown(
+    database: Database, monkeypatch: pytest.MonkeyPatch, decision: Resolution
+) -> None:
+    """A request to ADA and OBI is unknown, and so is its resend to ADA alone."""
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
+    begun(database)
+    again = SentRequest("again", 1, state=RequestState.UNKNOWN, unknown=1)
+    noted(database, SentRequest("first", 2, state=RequestState.UNKNOWN, unknown=1), again)
+    ended(database, expected=0)
+    journal = JournalView.read(log_of(("first", "ao", State.UNKNOWN), ("again", "a", State.UNKNOWN)).get)
+    instance = Instance("dag", "run", "send")
+    said = record_in_database(
+        instance, Found(instance, journal, {}), journal.resolve(decision, ["again"]), decision, None
+    )
+    assert said is not None
+    assert said.startswith("Recorded for delivery tracking: 1 request of spring")
+    is_sent = decision is Resolution.SENT
+    with database.connect() as connection:
+        assert read_sends(connection, ["spring"])["spring"] == ((1, 1) if is_sent else (0, 2))
+    if is_sent:
+        save_reports(database, report(ADA, "delivered", token=AGAIN))
+    save_reports(database, report(OBI, "delivered", token=to(ADA, OBI, reference="first")))
+    assert is_finished(database) is is_sent
