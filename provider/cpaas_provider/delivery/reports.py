@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parseaddr
 from enum import IntEnum
@@ -74,6 +74,8 @@ _IDS = ("message_id", "transaction_id", "id")  # where there are several, the ba
 _REFERENCES = ("external_ref", "client_ref")
 _RECIPIENTS = ("recipient", "to", "msisdn")
 _REASONS = ("description", "reason", "error", "status_desc")
+_UNREAD = "unread"
+"""Stands for what is no text where the cause is named."""
 _TIMES = ("updated_datetime", "created_datetime", "timestamp")
 _CHANNELS = ("channel", "kind", "type")
 
@@ -99,6 +101,7 @@ class Report(NamedTuple):
     :param reason: why, in the service's words, up to 300 characters
     :param kind: ``sms``, ``email`` or ``airtime``, where told
     :param reported_at: the time the report gives itself, where told; one without a zone is UTC
+    :param causes: of a failure, every text that may name its cause, cut after ``MAX_REASON`` and one more characters
     """
 
     delivery_status: DeliveryStatus | None
@@ -109,6 +112,7 @@ class Report(NamedTuple):
     reason: str | None = None
     kind: str | None = None
     reported_at: datetime | None = None
+    causes: tuple[str, ...] = ()
 
 
 def read_report(body: Any, region: str | None = None) -> Report:
@@ -120,8 +124,9 @@ def read_report(body: Any, region: str | None = None) -> Report:
     family, _, happened = (_first(fields, ("event",), _word) or "").rpartition(".")
     status = _first(_with_status(fields), ("status",), _status)
     told = happened if happened in STATUS_WORDS else status or happened
+    delivery_status = STATUS_WORDS.get(told)
     return Report(
-        delivery_status=STATUS_WORDS.get(told),
+        delivery_status=delivery_status,
         status=told if told in STATUS_WORDS else service_word(told, ()),
         recipient=_first(fields, _RECIPIENTS, functools.partial(normalise_recipient, region=region)) or "",
         message_id=_first(fields, _IDS, _identifier),
@@ -129,6 +134,7 @@ def read_report(body: Any, region: str | None = None) -> Report:
         reason=_first(fields, _REASONS, _reason) or _first(fields, ("status",), _description),
         kind=_KINDS.get(family) or _first(fields, _CHANNELS, lambda value: _KINDS.get(_word(value) or "")),
         reported_at=_first(fields, _TIMES, _moment),
+        causes=tuple(_causes(fields)) if delivery_status is not None and delivery_status.failed else (),
     )
 
 
@@ -226,6 +232,21 @@ def _first(fields: Fields, names: tuple[str, ...], read: Any) -> Any:
             if value is not None and (found := read(value)) is not None:
                 return found
     return None
+
+
+def _causes(fields: Fields) -> Iterator[str]:
+    """Yield the texts of a failure that may name its cause: only one is its reason, and others may contradict it."""
+    for place in fields:
+        for value in (place.get(name) for name in _REASONS):
+            if isinstance(value, (dict, list)) and value:
+                yield _UNREAD
+            elif isinstance(value, str) and (text := _text(value)):
+                yield text[: MAX_REASON + 1]
+    for place in _with_status(fields):
+        status = place.get("status")
+        for value in (status.get("text"), status.get("description")) if isinstance(status, dict) else (status,):
+            if isinstance(value, str) and (text := _text(value)):
+                yield text[: MAX_REASON + 1]
 
 
 def _text(value: Any) -> str | None:

@@ -208,7 +208,8 @@ class TestFields:
 
     def test_what_is_one_level_down_in_data_is_of_the_message_and_counts_first(self) -> None:
         body = {"id": "event-1", "status": "success", "data": {"id": "m-1", "status": "failed", "recipient": "A@B.com"}}
-        assert read_report(body) == Report(DeliveryStatus.UNDELIVERED, "failed", "a@b.com", "m-1")
+        expected = Report(DeliveryStatus.UNDELIVERED, "failed", "a@b.com", "m-1", causes=("failed",))
+        assert read_report(body) == expected
 
     def test_what_data_does_not_say_the_envelope_may(self) -> None:
         assert read_report({"recipient": "a@b.com", "data": {"id": "m-1"}}).recipient == "a@b.com"

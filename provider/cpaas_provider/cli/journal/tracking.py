@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 from cpaas_provider.api.amounts import counted
@@ -42,7 +43,8 @@ def record_in_database(
         return f"The resolution could not be recorded for delivery tracking. {error} {_NOT_RECORDED}"
     if campaign is None:
         return f"The database {where} has no record of a campaign of this task, so nothing was changed there."
-    return f"Recorded for delivery tracking: {counted(len(resolved), 'request')} of {campaign}, in {where}."
+    number = len({request.reference for request in decided.before})
+    return f"Recorded for delivery tracking: {counted(number, 'request')} of {campaign}, in {where}."
 
 
 def _resolved(
@@ -54,4 +56,19 @@ def _resolved(
     for request in decided.before:
         members.setdefault(request.reference, set()).update(request.members)
     reached = reached_by(found.journal.entries(), members_of(decided.before))
-    return [SentRequest(name, len(hashes - reached), result_id, state=state) for name, hashes in members.items()]
+    resolved = [SentRequest(name, len(hashes - reached), result_id, state=state) for name, hashes in members.items()]
+    return [*resolved, *_unresolved(found, decided, decision)]
+
+
+def _unresolved(found: Found, decided: ResolutionResult, decision: Resolution) -> list[SentRequest]:
+    """Return the requests that stay unresolved. Of a recipient of several, the newest of them is unknown.
+
+    A resend that is resolved as not sent leaves the request that it repeats unknown again.
+    """
+    members = members_of(decided.left)
+    reached = reached_by(found.journal.entries(), members)
+    if decision is Resolution.SENT:
+        reached |= members_of(decided.before)
+    newest = {member: request.reference for request in decided.left for member in request.members}
+    unknown = Counter(reference for member, reference in newest.items() if member not in reached)
+    return [SentRequest(name, number, state=RequestState.UNKNOWN, unknown=number) for name, number in unknown.items()]

@@ -163,6 +163,29 @@ def number_of_request(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
     return number.correlate(requests).scalar_subquery()
 
 
+_NAMES_NOBODY = or_(deliveries.c.recipient == "", *(deliveries.c.recipient.startswith(sign) for sign in ("#", "0")))
+"""The condition on a row of ``deliveries``: its recipient is not named, was erased, or is in national form."""
+
+_HAS_UNCLEAR_NAME = (
+    exists()
+    .where(deliveries.c.campaign == requests.c.campaign, deliveries.c.conn_id == requests.c.conn_id, _NAMES_NOBODY)
+    .correlate(requests)
+)
+
+
+def unknown_without(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
+    """Return how many unknown recipients of a row of ``requests`` no row of ``deliveries`` meets conditions for.
+
+    Only by its name is a recipient known to be in an accepted request, too. If a name in the campaign is unclear, each
+    row may be about such a recipient, and stands for no other one.
+    """
+    unknown = requests.c.unknown
+    by_name = unknown - number_of_request(*conditions, ~IS_SENT_AGAIN)
+    most = requests.c.recipients - number_of_request(*conditions)
+    unclear = and_(unknown < requests.c.recipients, _HAS_UNCLEAR_NAME, most > by_name)
+    return case((~unclear, by_name), (most > unknown, unknown), else_=most)
+
+
 def overdue(now: datetime) -> list[ColumnElement[bool]]:
     """Return the conditions of which one holds for a send that is finished by its age."""
     return [
@@ -431,8 +454,7 @@ def read_sends(connection: Connection, campaigns: Iterable[str]) -> dict[str, Se
             accepted = max(expected, found.get(name, SendCounts()).accepted or 0)
             found[name] = SendCounts(accepted, max(0, unknown))
         of_batch = and_(requests.c.campaign.in_(batch), is_in_state(RequestState.UNKNOWN))
-        unreported = requests.c.unknown - number_of_request(~IS_SENT_AGAIN)
-        for name, number in connection.execute(select(requests.c.campaign, unreported).where(of_batch)):
+        for name, number in connection.execute(select(requests.c.campaign, unknown_without()).where(of_batch)):
             counts = found.get(name, SendCounts())
             found[name] = counts._replace(unknown=(counts.unknown or 0) + max(0, number))
     return found

@@ -50,7 +50,6 @@ from cpaas_provider.delivery.tracking.counts import (
     IS_ACCEPTED,
     IS_FINAL,
     IS_REACHED,
-    IS_SENT_AGAIN,
     IS_SUPERSEDED,
     IS_UNDELIVERED,
     MAX_REPORT_WAIT,
@@ -62,6 +61,7 @@ from cpaas_provider.delivery.tracking.counts import (
     overdue,
     read_counts,
     read_sends,
+    unknown_without,
 )
 from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
 
@@ -230,10 +230,7 @@ _UNKNOWN = func.coalesce(sends.c.unknown, 0) + func.coalesce(
 _ALL_ARE_FINAL = case(
     # The first condition needs only an index, and settles most campaigns. The others look at each request.
     (sends.c.expected + _UNKNOWN > _number(IS_FINAL), false()),
-    (
-        _has_request(_IS_UNKNOWN, requests.c.unknown > number_of_request(IS_FINAL, ~IS_SENT_AGAIN)),
-        false(),
-    ),
+    (_has_request(_IS_UNKNOWN, unknown_without(IS_FINAL) > 0), false()),
     (
         _has_request(is_in_state(RequestState.ACCEPTED), requests.c.recipients > number_of_request(IS_FINAL)),
         false(),

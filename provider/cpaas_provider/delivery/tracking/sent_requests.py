@@ -179,7 +179,8 @@ def record_resolution(
 
     :param place: the task instance that sends it: DAG, run, task and map index
     :param known: the references of all of its requests
-    :param resolved: the resolved requests in their new states, each with the number of recipients that it resolves
+    :param resolved: the resolved requests in their new states, each with the number of recipients that it resolves, and
+        the requests that stay unknown
     :return: the campaign; ``None`` if the database has no record of it
     """
     send = _find_send(connection, place, known)
@@ -192,6 +193,10 @@ def record_resolution(
     for request in resolved:
         row = before.get(request.reference)
         if row is not None and row.state == RequestState.ACCEPTED:
+            continue
+        if request.state is RequestState.UNKNOWN:
+            # Before the end of the task, none is recorded. Its end does.
+            made += [request._replace(recipients=row.recipients)] if row is not None else []
             continue
         # Of a recorded request, the journal may name fewer recipients than it has.
         recipients, number = (request.recipients,) * 2 if row is None else (row.recipients, row.unknown)

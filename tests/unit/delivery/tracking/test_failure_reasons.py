@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from cpaas_provider.delivery.reports import DeliveryStatus, Report
+from cpaas_provider.delivery.reports import DeliveryStatus, Report, read_report
 from cpaas_provider.delivery.tracking.permanent_failures.reasons import PermanentFailures
 from tests.unit.delivery.tracking import gateway_reasons
 
@@ -43,6 +45,7 @@ INVALID_NUMBERS = (
 VALID_NUMBERS = (
     None,
     "",
+    "Unknown subscriber @retry",
     "invalid number of segments",
     "Invalid number of parts",
     "Invalid number format of sender",
@@ -174,6 +177,13 @@ HARD_BOUNCES = (
 VALID_ADDRESSES = (
     None,
     "",
+    "User unknown, SMTP error 450.",
+    "User unknown (reply: 421.)",
+    "user unknown_450",
+    "550 User unknown <cy@example.com>:greylisted",
+    "550 5.1.1 <cy@example.com>...Greylisted; user unknown",
+    "User unknown https://example.com/help;temporarily-disabled",
+    "User unknown; mailbox-full - gsmtp",
     "connect to mx1[185.1.1.7]",
     "connect to mx1[185.1.1.7]:25: Connection refused",
     "connect to 5.1.1.7",
@@ -271,6 +281,30 @@ def test_reason_about_the_recipient_is_listed(kind: str, reason: str) -> None:
 )
 def test_reason_that_is_not_about_the_recipient_is_not_listed(kind: str, reason: str | None) -> None:
     assert not is_listed(kind, reason)
+
+
+FAILED = {"event": "text.undelivered", "recipient": "2348030000001", "reason": "Unknown subscriber"}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (FAILED, True),
+        ({**FAILED, "description": "Delivery failed", "error": None, "status": "failed"}, True),
+        ({**FAILED, "description": "Network congestion"}, False),
+        ({**FAILED, "error": "Network congestion"}, False),
+        ({**FAILED, "error": {"code": "absent"}}, False),
+        ({**FAILED, "status_desc": "Will retry"}, False),
+        ({**FAILED, "status": "expired"}, False),
+        ({**FAILED, "status": {"text": "failed", "description": "Absent subscriber"}}, False),
+        ({"event": "text.undelivered", "data": FAILED, "reason": "Network congestion"}, False),
+        ({"status": "success", "data": FAILED, "event": "text.undelivered"}, True),
+        ({**FAILED, "reason": f"Unknown subscriber. {'Delivery failed. ' * 30}Network congestion"}, False),
+    ],
+)
+def test_other_cause_anywhere_in_a_report_lists_nobody(body: dict[str, Any], expected: bool) -> None:
+    """Only one text is stored as the reason, and a long one is cut."""
+    assert PermanentFailures().reports_one(read_report(body), None) is expected
 
 
 @pytest.mark.parametrize("kind", ["sms", "email"])

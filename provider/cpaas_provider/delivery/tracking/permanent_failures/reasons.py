@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from cpaas_provider.delivery.reports import DeliveryStatus, Report
+from cpaas_provider.delivery.reports import MAX_REASON, DeliveryStatus, Report
 from cpaas_provider.provider_info import HARD_BOUNCE_REASONS, INVALID_NUMBER_REASONS
 
 KINDS = {DeliveryStatus.UNDELIVERED: "sms", DeliveryStatus.BOUNCED: "email"}
@@ -22,11 +22,15 @@ _CLAUSE_END = re.compile(r"[^\w\s'\u2019+-]+|_{3,}|\s-+\s")
 _WORD = re.compile(r"[^\W_]+")
 _APOSTROPHE = re.compile(r"['\u2019]")
 
-_TRACE = re.compile(r"(?<!\S)\S*@\S*|https?://\S+|\bhost \S+ said\b|(?<!\S)\S+ - gsmtp\b", re.IGNORECASE)
-"""What mail servers add: addresses, links, their name, and ids."""
+_TRACE = re.compile(
+    r"(?<![\w.+=-])[\w.+=-]+@[\w-]+(?:\.[\w-]+)*|https?://[^\s,;()<>]+|\bhost \S+ said\b"
+    r"|(?<![\w.-])(?=[\w.-]*\d)[\w.-]+ - gsmtp\b",
+    re.IGNORECASE,
+)
+"""What mail servers add: addresses, links, their name, and ids. Words beside them count, also without a space."""
 _CODE = re.compile(r"(?<![\w.])[245]\.\d{1,3}\.\d{1,3}(?![\w-]|\.\w)")
 """An enhanced status code. Inside more digits or a name it is a part of an IP address, a host or a version."""
-_TEMPORARY_REPLY = re.compile(r"(?<![\w.-])4\d\d(?![\w.])")
+_TEMPORARY_REPLY = re.compile(r"(?<![^\W_])(?<!\w[.-])4\d\d(?![^\W_]|\.\w)")
 
 _FILLERS = frozenset(_WORD.findall("a an the this that is was error err ec code permanent permanently here sorry"))
 """Words that say nothing of the cause."""
@@ -104,13 +108,18 @@ def kind_of(report: Report, kind: str | None) -> str | None:
 
 
 def _is_listed(report: Report, listed: frozenset[str]) -> bool:
-    text = _TRACE.sub(" ", report.reason or "")
-    # In the reason of an SMS, such digits may be a part of the number.
-    if report.delivery_status is DeliveryStatus.BOUNCED and _TEMPORARY_REPLY.search(text):
-        return False
-    codes, clauses = _CODE.findall(text), list(_clauses(_CODE.sub(" ", text)))
-    whole = " ".join(clauses)
-    facts = {*_clauses(report.status), *codes, *([whole] if whole in listed else clauses)}
+    facts = set(_clauses(report.status))
+    for cause in dict.fromkeys((report.reason or "", *report.causes)):
+        if len(cause) > MAX_REASON:
+            # The clauses after the cut may name another cause.
+            return False
+        text = _TRACE.sub(" ", cause)
+        # In the reason of an SMS, such digits may be a part of the number.
+        if report.delivery_status is DeliveryStatus.BOUNCED and _TEMPORARY_REPLY.search(text):
+            return False
+        codes, clauses = _CODE.findall(text), list(_clauses(_CODE.sub(" ", text)))
+        whole = " ".join(clauses)
+        facts.update(codes, [whole] if whole in listed else clauses)
     return facts <= listed | _NEUTRAL and not facts.isdisjoint(listed)
 
 

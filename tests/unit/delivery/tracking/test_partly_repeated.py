@@ -1,0 +1,109 @@
+"""A request of unknown outcome of which a part was sent again: it is finished only once each other one is final."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from cpaas_provider.cli.journal.instances import Found, Instance
+from cpaas_provider.cli.journal.tracking import record_in_database
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema.delivery import RequestState
+from cpaas_provider.delivery.tracking.counts import read_sends
+from cpaas_provider.delivery.tracking.erasure import erase
+from cpaas_provider.delivery.tracking.events import CAMPAIGN_FINISHED, detect_events, unpublished
+from cpaas_provider.delivery.tracking.sent_requests import SentRequest
+from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.journal.resolution import Resolution
+from cpaas_provider.sending.journal.view import JournalView
+from cpaas_provider.sensors.delivery import DeliverySensor
+from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, ended, noted, report, save_reports, to
+from tests.unit.sending.journal.test_view import log_of
+
+FIRST, AGAIN = to(ADA, OBI, UMA, reference="first"), to(ADA, reference="again")
+ALL_TIME = {CAMPAIGN_FINISHED: dt.datetime(2000, 1, 1, tzinfo=dt.UTC)}
+
+
+@pytest.fixture
+def partly_repeated(database: Database) -> Database:
+    """A campaign with a request to three, of which only ADA was sent to again."""
+    begun(database)
+    noted(
+        database,
+        SentRequest("first", 3, state=RequestState.UNKNOWN, unknown=2),
+        SentRequest("again", 1),
+    )
+    ended(database, expected=1)
+    return database
+
+
+def is_finished(database: Database) -> bool:
+    detect_events(database, ALL_TIME)
+    with database.connect() as connection:
+        return bool(unpublished(connection))
+
+
+@pytest.mark.parametrize("name", [ADA, None, "08030000001"])
+def test_recipient_that_was_sent_to_again_stands_for_no_other(partly_repeated: Database, name: str | None) -> None:
+    """Whatever the reports of the second request call it."""
+    save_reports(partly_repeated, report(name, "delivered", token=AGAIN))
+    save_reports(partly_repeated, *(report(one, "delivered", token=FIRST) for one in (ADA, OBI)))
+    assert not is_finished(partly_repeated)
+    save_reports(partly_repeated, report(UMA, "failed", token=FIRST))
+    assert is_finished(partly_repeated)
+
+
+def test_erased_recipient_that_was_sent_to_again_stands_for_no_other(partly_repeated: Database) -> None:
+    save_reports(partly_repeated, report(ADA, "delivered", token=AGAIN), report(ADA, "delivered", token=FIRST))
+    erase(partly_repeated, f"+{ADA}")
+    save_reports(partly_repeated, report(OBI, "delivered", token=FIRST))
+    assert not is_finished(partly_repeated)
+    save_reports(partly_repeated, report(UMA, "failed", token=FIRST))
+    assert is_finished(partly_repeated)
+
+
+def test_sensor_waits_for_the_recipient_without_a_report(
+    partly_repeated: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = partly_repeated.engine.url.render_as_string(hide_password=False)
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", url)
+    result = {"reference": "spring", "sent": 1, "unknown_recipients": 2, "delivery_reports": "callback"}
+    sensor = DeliverySensor(task_id="wait", send_result=result, wait_for_unknown=True, deferrable=False)
+    save_reports(partly_repeated, report(None, "delivered", token=AGAIN))
+    save_reports(partly_repeated, *(report(one, "delivered", token=FIRST) for one in (ADA, OBI)))
+    assert sensor.poke({}) is False
+    save_reports(partly_repeated, report(UMA, "failed", token=FIRST))
+    assert sensor.poke({})
+
+
+def test_others_finish_the_campaign_without_a_report_of_the_repeated_part(partly_repeated: Database) -> None:
+    save_reports(partly_repeated, report(ADA, "delivered", token=AGAIN))
+    save_reports(partly_repeated, *(report(one, "delivered", token=FIRST) for one in (OBI, UMA)))
+    assert is_finished(partly_repeated)
+
+
+@pytest.mark.parametrize("decision", [Resolution.NOT_SENT, Resolution.SENT])
+def test_resend_that_a_person_resolves_as_not_sent_leaves_the_repeated_request_unknown(
+    database: Database, monkeypatch: pytest.MonkeyPatch, decision: Resolution
+) -> None:
+    """A request to ADA and OBI is unknown, and so is its resend to ADA alone."""
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
+    begun(database)
+    again = SentRequest("again", 1, state=RequestState.UNKNOWN, unknown=1)
+    noted(database, SentRequest("first", 2, state=RequestState.UNKNOWN, unknown=1), again)
+    ended(database, expected=0)
+    journal = JournalView.read(log_of(("first", "ao", State.UNKNOWN), ("again", "a", State.UNKNOWN)).get)
+    instance = Instance("dag", "run", "send")
+    said = record_in_database(
+        instance, Found(instance, journal, {}), journal.resolve(decision, ["again"]), decision, None
+    )
+    assert said is not None
+    assert said.startswith("Recorded for delivery tracking: 1 request of spring")
+    is_sent = decision is Resolution.SENT
+    with database.connect() as connection:
+        assert read_sends(connection, ["spring"])["spring"] == ((1, 1) if is_sent else (0, 2))
+    if is_sent:
+        save_reports(database, report(ADA, "delivered", token=AGAIN))
+    save_reports(database, report(OBI, "delivered", token=to(ADA, OBI, reference="first")))
+    assert is_finished(database) is is_sent
