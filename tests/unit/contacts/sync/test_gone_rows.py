@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -206,6 +207,48 @@ def test_retried_deletion_of_a_row_that_the_first_attempt_deleted_is_done(contac
     ended = contacts.sync(rows(3), rules={"on_missing": "delete"}, client={"max_retries": 1})
     assert (ended.report["deleted"], ended.report["complete"]) == (1, True)
     assert contacts.entry("k4") is None
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("options", [{"max_concurrency": 1}, {"max_concurrency": 4}])
+def test_gateway_that_answers_some_requests_for_rows_404_makes_no_row_again(
+    contacts: Contacts, count: int, options: dict[str, int]
+) -> None:
+    contacts.sync(rows(8))
+    # A row that is gone comes first, so it is known already that rows can be read.
+    contacts.delete_elsewhere("k1")
+    last, seen = contacts.row_id("k8"), itertools.count()
+
+    def refuse(method: str, path: str) -> int | None:
+        nonlocal begun
+        begun = begun or path.endswith(last)
+        return 404 if begun and path.count("/") == 4 and next(seen) < count else None
+
+    begun = False
+    answering(contacts.service, refuse)
+    ended = contacts.sync(rows(8, "gold"), client=options, max_failure_ratio=1.0)
+    assert ended.report["created"] == 1
+    assert sorted(contacts.listed()) == [f"k{number}" for number in range(1, 9)]
+
+
+@pytest.mark.parametrize("status", [404, 405, 410])
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_row_that_a_gateway_rejected_is_sent_by_the_next_run(contacts: Contacts, status: int, count: int) -> None:
+    contacts.sync(rows(8))
+    seen = itertools.count()
+    answering(contacts.service, lambda method, path: status if path.count("/") >= 3 and next(seen) < count else None)
+    ended = contacts.sync(rows(9, "gold"), client={"max_concurrency": 1}, max_failure_ratio=1.0)
+    assert not ended.report["complete"]
+    ended = contacts.sync(rows(9, "gold"))
+    assert (ended.report["complete"], len(contacts.listed())) == (True, 9)
+
+
+def test_creation_that_a_gateway_answers_404_is_sent_by_the_next_run(contacts: Contacts) -> None:
+    creations = itertools.count()
+    answering(contacts.service, lambda method, path: 404 if method == "POST" and next(creations) == 1 else None)
+    ended = contacts.sync(rows(4), max_failure_ratio=1.0)
+    assert (ended.report["created"], ended.report["rejected"], ended.report["complete"]) == (3, 1, False)
+    assert contacts.sync(rows(4)).report["created"] == 1
 
 
 def test_accepted_deletions_cost_no_reading(contacts: Contacts) -> None:

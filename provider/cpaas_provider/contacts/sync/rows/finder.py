@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from cpaas_provider.api import errors
 from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
@@ -45,6 +45,24 @@ class ReadRequests(Protocol):
         """Read the table."""
 
 
+T = TypeVar("T")
+
+
+class _SharedReading(Generic[T]):
+    """One reading for all rows that wait for it at the same time."""
+
+    def __init__(self) -> None:
+        self._latest: asyncio.Future[T] | None = None
+
+    async def begin(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of a reading that begins after this call."""
+        if (running := self._latest) is not None:
+            await asyncio.wait([running])
+        if self._latest is None or self._latest is running:
+            self._latest = asyncio.ensure_future(read())
+        return await asyncio.shield(self._latest)
+
+
 class Presence(Enum):
     """Whether the list has a row."""
 
@@ -57,10 +75,10 @@ class Presence(Enum):
 class RowFinder:
     """Tells whether the list still has a row, however the service words that it is gone.
 
-    The contract lists no status for it (contract.md 4.12, 4.13, 7). So a row is gone if it cannot be read while the
-    table can. A failure to read is no proof, but an error. A service may reject the reading of every row, or have other
-    ids for all of them. So the proof needs another row that can be read. If the map has no other row, status 404 or 410
-    must have said twice that there is no such row.
+    The contract lists no status for it (contract.md 4.12, 4.13, 7). So a row is gone if it cannot be read, although
+    another row can, and then cannot be read again. A failure to read is no proof, but an error. A service may reject
+    the reading of every row, or have other ids for all of them. Then nothing is proved. If the map has no other row,
+    the table must be readable, and status 404 or 410 must have said twice that there is no such row.
 
     :param key_maps: name other rows of the list
     :param columns: the names of the list's columns, by id
@@ -77,7 +95,8 @@ class RowFinder:
         self._proof = asyncio.Lock()
         self._seen: Counter[str] = Counter()
         self._absent: set[str] = set()
-        self._table: asyncio.Future[ContactTable] | None = None
+        self._table = _SharedReading[ContactTable]()
+        self._other_row = _SharedReading[bool]()
 
     def add_known(self, row_id: str | None) -> None:
         """Remember a row that the list has."""
@@ -123,7 +142,7 @@ class RowFinder:
         except ACCOUNT_ERRORS:
             raise
         except errors.CpaasRejectedError as unread:
-            if not _is_about_row(unread):
+            if not is_about_row(unread):
                 raise
             is_named = names_absence(rejection) and names_absence(unread)
             presence = await self._prove_gone(row_id, is_named=is_named)
@@ -138,30 +157,22 @@ class RowFinder:
 
         :raises CpaasError: when that was not about the row, or the table cannot be read
         """
-        if isinstance(unread, ACCOUNT_ERRORS) or not _is_about_row(unread):
+        if isinstance(unread, ACCOUNT_ERRORS) or not is_about_row(unread):
             raise unread
         return await self._prove_gone(row_id, is_named=names_absence(unread))
 
-    async def check_table(self) -> None:
-        """Read the table. Rows that wait for this at the same time share one reading.
-
-        A gateway without its service rejects every request. So only a reading that begins after the row's proves
-        something.
-
-        :raises CpaasError: when the table cannot be read
-        """
-        if (running := self._table) is not None:
-            await asyncio.wait([running])
-        if self._table is None or self._table is running:
-            self._table = asyncio.ensure_future(self._reads.get_contact_table())
-        await asyncio.shield(self._table)
-
     async def _prove_gone(self, row_id: str, *, is_named: bool) -> Presence:
-        await self.check_table()
-        if not await self._can_read_rows(row_id, alone=is_named):
-            return Presence.NOT_PROVED
-        # The service may have come back between the reading of the row and that of the table.
+        # A gateway may reject every request, or those for rows alone, and the service may come back at any moment. So
+        # the other row is read between two readings of this one.
+        if not (self._may_read_rows and await self._other_row.begin(self._can_read_known)):
+            await self._table.begin(self._reads.get_contact_table)
+            if not await self._can_read_rows(row_id, alone=is_named):
+                return Presence.NOT_PROVED
         return Presence.PRESENT if await self._can_read(row_id) else Presence.GONE
+
+    async def _can_read_known(self) -> bool:
+        """Tell whether the row that the list had last can be read now."""
+        return self._known_row is not None and await self._can_read(self._known_row)
 
     async def _can_read_rows(self, row_id: str, *, alone: bool) -> bool:
         """Tell whether another row can be read.
@@ -169,7 +180,7 @@ class RowFinder:
         :param alone: what to return if the map has no other row
         """
         async with self._proof:
-            if self._may_read_rows:
+            if self._may_read_rows and await self._can_read_known():
                 return True
             if self._sample is None:
                 self._sample = await asyncio.to_thread(self._some_rows)
@@ -196,9 +207,9 @@ class RowFinder:
         return [entry.row_id for entry in islice(entries, _SAMPLE) if entry.row_id is not None]
 
 
-def _is_about_row(unread: errors.CpaasRejectedError) -> bool:
-    """Tell whether a rejected reading is an answer about the row. A redirect or an unknown method is none."""
-    status = unread.status or 0
+def is_about_row(rejection: errors.CpaasRejectedError) -> bool:
+    """Tell whether a rejection is an answer about the row. A redirect or an unknown method is none."""
+    status = rejection.status or 0
     return status < 300 or status in (400, 404, 409, 410, 422)
 
 
