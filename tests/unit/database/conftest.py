@@ -53,7 +53,7 @@ def database(url: str) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="package")
-def workers() -> Iterator[list[Worker]]:
+def crowd() -> Iterator[list[Worker]]:
     """Other processes, to do the same at once."""
     with contextlib.ExitStack() as workers:
         yield [workers.enter_context(Worker()) for _ in range(5)]

@@ -243,16 +243,16 @@ def test_threads_with_one_lease_write_in_turn(state_of: StateOf) -> None:
     assert [state.get(f"part {worker}") for worker in range(8)] == [9] * 8
 
 
-def test_process_that_lost_its_lease_stores_nothing_more(url: str, workers: list[Worker]) -> None:
+def test_process_that_lost_its_lease_stores_nothing_more(url: str, crowd: list[Worker]) -> None:
     """A process counts as fast as it can while its campaign is taken: nothing of it is stored from then on."""
-    workers[0].send_command("count", url, "slow")
-    said = [workers[0].read_reply() for _ in range(5)]
+    crowd[0].send_command("count", url, "slow")
+    said = [crowd[0].read_reply() for _ in range(5)]
     with open_database(url) as database:
         next_ = LeasedState(database, "campaign", "next")
         next_.acquire(now=datetime.now(UTC) + 2 * LEASE)
         found = next_.get("number")
         while said[-1] != "lost":
-            said.append(workers[0].read_reply())
+            said.append(crowd[0].read_reply())
         assert next_.get("number") == found == int(said[-2])
 
 
