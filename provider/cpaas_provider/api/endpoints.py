@@ -131,7 +131,16 @@ VERIFY_OTP = Endpoint(
     rejections=dict.fromkeys((404, None), errors.CpaasNotVerifiedError),
     echoes=(_OTP_ID,),
 )
-GET_OTP = Endpoint("get_otp", "GET", "/otp/{id}", OtpReference, OtpToken, RetrySafety.SAFE, echoes=(_OTP_ID,))
+GET_OTP = Endpoint(
+    "get_otp",
+    "GET",
+    "/otp/{id}",
+    OtpReference,
+    OtpToken,
+    RetrySafety.SAFE,
+    rejections={None: errors.CpaasNotFoundError},
+    echoes=(_OTP_ID,),
+)
 FIND_OTPS = Endpoint(
     "find_otps",
     "GET",

@@ -436,7 +436,8 @@ of_one_record = pytest.mark.parametrize(
 def test_documented_error_that_names_the_record_is_a_verdict(endpoint: Endpoint[Any], field: str, status: int) -> None:
     body = {"status": status, "message": "Not found", "errors": [{"field": field, "message": "is unknown"}]}
     error = error_of(endpoint, answer(status, body))
-    assert type(error) is (errors.CpaasNotFoundError if status == 404 else errors.CpaasRejectedError)
+    is_missing = status == 404 or endpoint is endpoints.GET_OTP
+    assert type(error) is (errors.CpaasNotFoundError if is_missing else errors.CpaasRejectedError)
     assert error.is_permanent
 
 

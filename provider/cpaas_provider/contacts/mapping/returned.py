@@ -8,20 +8,25 @@ from typing import Any
 
 from cpaas_provider.contacts.mapping.cells import EMPTY_CELLS
 
+_MIN_SHARED = 6
+"""The fewest letters and digits by which one cell can be known within another."""
+
 
 def is_other_row(returned: Mapping[str, Any], sent: Mapping[str, Any], key_columns: Collection[str] = ()) -> bool:
     """Tell whether the response to a creation has the cells of another row.
 
-    A service may return a cell in another notation, or change one. So a row is another one if a cell of its key
-    differs, or most of its cells do. Empty cells, and cells that the response leaves out, say nothing.
+    A service may return cells in another notation. So it is another row only if at least two cells can be compared, all
+    of the key are unlike, and so are most of the others. Empty cells, and cells that the response leaves out, say
+    nothing. The key map tells another row by its id, whatever its cells.
 
     :param returned: the cells of the response, by column id
     :param sent: the cells of the request
     :param key_columns: the ids of the columns that hold the row's key
     """
-    compared = [column for column, cell in sent.items() if not (_is_empty(cell) or _is_empty(returned.get(column)))]
-    differing = [column for column in compared if not _is_same(returned[column], sent[column])]
-    return not set(key_columns).isdisjoint(differing) or 2 * len(differing) > len(compared)
+    compared = {column for column, cell in sent.items() if not (_is_empty(cell) or _is_empty(returned.get(column)))}
+    unlike = {column for column in compared if not _is_same(returned[column], sent[column])}
+    has_same_key = bool(compared & set(key_columns) - unlike)
+    return len(compared) > 1 and not has_same_key and 2 * len(unlike) > len(compared)
 
 
 def _is_empty(cell: Any) -> bool:
@@ -38,8 +43,8 @@ def _is_same(returned: Any, sent: Any) -> bool:
         except (TypeError, ValueError):
             return False
     known, seen = _comparable(sent), _comparable(returned)
-    # A date may be returned with a time.
-    return known == seen or (len(known) == 8 and known.isdigit() and seen.startswith(f"{known}t"))
+    # Dates get times, phone numbers and links get or lose a prefix, texts are cut.
+    return known == seen or (min(len(known), len(seen)) >= _MIN_SHARED and (known in seen or seen in known))
 
 
 def _comparable(cell: Any) -> str:
