@@ -11,7 +11,7 @@ import pytest
 
 from cpaas_provider.api import AsyncCpaasClient, CpaasClient, core
 from cpaas_provider.hooks.cpaas import CpaasHook
-from tests.airflow.harness.fixed_response import responding
+from tests.airflow.harness.fixed_response import fixed_response_server
 from tests.ports import closed_port
 from tests.sandbox import Sandbox
 from tests.unit.api.loopback import Loopback, answering
@@ -152,7 +152,7 @@ class TestConnectionTest:
     async def test_server_that_is_not_the_service_is_a_wrong_path(
         self, connect: Connect, status: int, body: bytes, headers: dict[str, str]
     ) -> None:
-        with responding(status, body, **headers) as url:
+        with fixed_response_server(status, body, **headers) as url:
             works, words = await checked(connect(host=url))
         assert not works
         assert words.startswith("Wrong path: a server responds, but not as the service at this base URL.")

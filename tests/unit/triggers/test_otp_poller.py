@@ -20,7 +20,7 @@ from cpaas_provider.triggers import otp
 from cpaas_provider.triggers._polling import backoff, client, poller
 from cpaas_provider.triggers._polling.poller import WaitEndedError
 from cpaas_provider.triggers.otp import OtpStatusTrigger
-from tests.airflow.harness.fixed_response import responding
+from tests.airflow.harness.fixed_response import fixed_response_server
 from tests.benchmarks.waiting.bare_otps import NOT_FOUND, VERIFIED, OtpServer
 from tests.certificates import Authority
 from tests.sandbox import Sandbox, connection_json
@@ -389,7 +389,7 @@ class TestConnection:
         monkeypatch.setattr(client, "RELOAD_SECONDS", 0.05)
         tasks = begun(*names(20))
         await until_reads(server, 20)
-        with responding(status, b"<html>Not here</html>") as elsewhere:
+        with fixed_response_server(status, b"<html>Not here</html>") as elsewhere:
             monkeypatch.setenv(CONN, connection(elsewhere))
             async with asyncio.timeout(20):
                 while f"HTTP {status}" not in caplog.text:  # noqa: ASYNC110 - the log is what is watched

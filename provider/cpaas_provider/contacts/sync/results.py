@@ -204,7 +204,7 @@ class ResultRecorder:
                 self._counts.earlier.add_deleted(result.row_id)
         elif response in (Response.REJECTED, Response.NOT_FOUND, Response.NOT_STORED):
             outcome = Outcome.REJECTED
-            if result.is_verdict:
+            if result.is_final:
                 (self._in_a_row if response is Response.REJECTED else self._to_reject).append(result)
         elif response is Response.UNKNOWN and pending.decision.action is Action.CREATE:
             outcome = Outcome.UNKNOWN

@@ -163,14 +163,8 @@ def number_of_request(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
     return number.correlate(requests).scalar_subquery()
 
 
-_NAMES_NOBODY = or_(deliveries.c.recipient == "", *(deliveries.c.recipient.startswith(sign) for sign in ("#", "0")))
+_HAS_UNCLEAR_NAME = or_(deliveries.c.recipient == "", *(deliveries.c.recipient.startswith(sign) for sign in ("#", "0")))
 """The condition on a row of ``deliveries``: its recipient is not named, was erased, or is in national form."""
-
-_HAS_UNCLEAR_NAME = (
-    exists()
-    .where(deliveries.c.campaign == requests.c.campaign, deliveries.c.conn_id == requests.c.conn_id, _NAMES_NOBODY)
-    .correlate(requests)
-)
 
 
 def unknown_without(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
@@ -182,7 +176,9 @@ def unknown_without(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
     unknown = requests.c.unknown
     by_name = unknown - number_of_request(*conditions, ~IS_SENT_AGAIN)
     most = requests.c.recipients - number_of_request(*conditions)
-    unclear = and_(unknown < requests.c.recipients, _HAS_UNCLEAR_NAME, most > by_name)
+    of_campaign = (deliveries.c.campaign == requests.c.campaign, deliveries.c.conn_id == requests.c.conn_id)
+    exists_unclear_name = exists().where(*of_campaign, _HAS_UNCLEAR_NAME).correlate(requests)
+    unclear = and_(unknown < requests.c.recipients, exists_unclear_name, most > by_name)
     return case((~unclear, by_name), (most > unknown, unknown), else_=most)
 
 

@@ -72,7 +72,7 @@ class Result:
     """The result of one request.
 
     :param unstored: the columns whose cells the service did not store, although it accepted the row
-    :param is_verdict: whether a rejection is about the row, so that later runs need not send it again. A status such as
+    :param is_final: whether a rejection is about the row, so that later runs need not send it again. A status such as
         404 for a row that exists, or for a new one, is that of a gateway
     :param fatal: the error that ends the sync, because further requests would fail, too
     """
@@ -83,7 +83,7 @@ class Result:
     reason: str | None = None
     fatal: Exception | None = None
     unstored: tuple[str, ...] = ()
-    is_verdict: bool = True
+    is_final: bool = True
 
     @property
     def created_id(self) -> str | None:
@@ -201,8 +201,8 @@ class RowRequests:
             return Result(pending, Response.NOT_SENT, reason=str(unread), fatal=fatal)
         if fatal is not None:
             return Result(pending, Response.NOT_SENT, reason=reason, fatal=fatal)
-        is_verdict = is_about_row(error) and not names_absence(error)
-        return Result(pending, Response.REJECTED, reason=reason, is_verdict=is_verdict)
+        is_final = is_about_row(error) and not names_absence(error)
+        return Result(pending, Response.REJECTED, reason=reason, is_final=is_final)
 
     async def _changed_columns(self) -> Exception | None:
         """Return the error that ends the sync if a column was changed at the service, at most every ten seconds."""
