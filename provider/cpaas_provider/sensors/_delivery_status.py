@@ -110,7 +110,7 @@ def _with_resolutions(connection: Connection, sent: AwaitedSends, counts: Mappin
     """Return the awaited sends with what probes and people have established since their tasks ended."""
     if not sent.to_resolve:
         return sent
-    known = read_sends(connection, (one.campaign for one in sent.to_resolve))
-    now = tuple(one.now(known.get(one.campaign), counts.get(one.campaign)) for one in sent.to_resolve)
+    known = read_sends(connection, (send.campaign for send in sent.to_resolve))
+    now = tuple(send.now(known.get(send.campaign), counts.get(send.campaign)) for send in sent.to_resolve)
     criteria = DeliveryCriteria(sent.expected, unknown=sent.unknown_recipients).with_resolutions(sent.to_resolve, now)
     return replace(sent, expected=criteria.expected, unknown_recipients=criteria.unknown, to_resolve=now)

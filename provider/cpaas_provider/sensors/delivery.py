@@ -164,7 +164,7 @@ class DeliverySensor(DeferrableSensor):
             unknown=list(sent.unknown),
             unknown_recipients=sent.unknown_recipients,
             without_count=list(sent.without_count),
-            to_resolve=[list(one) for one in sent.to_resolve],
+            to_resolve=list(map(list, sent.to_resolve)),
         )
 
     def _time_out(self, context: Context) -> dict[str, Any]:

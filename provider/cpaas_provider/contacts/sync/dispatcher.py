@@ -203,9 +203,9 @@ class Dispatcher:
                 checked.append(result)
         own = (*self._counts.earlier.tokens, self._lease.fencing_token)
         # A row that another run recorded has proved its id since. Of two rows of this run, either may be the wrong one.
-        doubtful = [entry for entry in owners.values() if entry.fencing_token in own and entry.source_row is not None]
-        unknown = [MapEntry(entry.key_hash, RowState.UNKNOWN, source_row=entry.source_row) for entry in doubtful]
-        return checked, list(map(Change, doubtful, unknown))
+        unresolved = [entry for entry in owners.values() if entry.fencing_token in own and entry.source_row is not None]
+        unknown = [MapEntry(entry.key_hash, RowState.UNKNOWN, source_row=entry.source_row) for entry in unresolved]
+        return checked, list(map(Change, unresolved, unknown))
 
     @property
     def _pending(self) -> int:

@@ -208,7 +208,7 @@ class TestBrake:
         ended(database, expected=500)
         assert listed(database, recipients) == set(recipients[1:24])
 
-    def test_it_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
+    def test_brake_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
         recipients = fill(database, 200)
         incoming = failures(recipients[:120])
         together = threading.Barrier(4)
@@ -296,7 +296,7 @@ class TestBrakeOfSingleSends:
         save_reports(database, at(1, recipients[0], "sent", message_id="again"))
         assert listed(database, recipients) == set(recipients[30:])
 
-    def test_it_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
+    def test_brake_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
         recipients = numbers(60)
         together = threading.Barrier(3)
 

@@ -84,7 +84,7 @@ class TestRejectedRecipient:
         told = [report(ADA, "delivered", id="m1"), report(national, "failed", id="m1"), report(OBI, "failed", id="m1")]
         assert save(database, *told) == [NEW, EXCESS, NEW]
 
-    def test_is_recognised_in_its_national_form_before_any_other_recipient(self, database: Database) -> None:
+    def test_national_form_is_recognised_before_any_other_recipient(self, database: Database) -> None:
         begun(database)
         noted(database, SentRequest("pack", 2, "m1", (UMA,)))
         assert save(database, report(f"0{UMA[3:]}", "failed", id="m1", region="NG")) == [EXCESS]

@@ -285,7 +285,7 @@ class TestStatesOfRequests:
         assert sensor.poke({})
 
     @pytest.mark.parametrize("state", [RequestState.ACCEPTED, RequestState.NOT_SENT])
-    def test_of_an_earlier_version_only_the_number_of_unknown_recipients_is_known(
+    def test_send_of_an_earlier_version_has_only_the_number_of_unknown_recipients(
         self, database: Database, state: RequestState
     ) -> None:
         begun(database)
