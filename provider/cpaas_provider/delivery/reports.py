@@ -116,7 +116,7 @@ class Report(NamedTuple):
 
 
 def read_report(body: Any, region: str | None = None) -> Report:
-    """Return what a report says, whatever JSON it is; what cannot be read stays empty.
+    """Return what a report states, in any JSON. Fields that cannot be read stay empty.
 
     :param region: the two-letter region of national numbers, ``default_region`` of the connection
     """
@@ -236,14 +236,14 @@ def _first(fields: Fields, names: tuple[str, ...], read: Any) -> Any:
 
 def _causes(fields: Fields) -> Iterator[str]:
     """Yield the texts of a failure that may name its cause: only one is its reason, and others may contradict it."""
-    for place in fields:
-        for value in (place.get(name) for name in _REASONS):
+    for part in fields:
+        for value in map(part.get, _REASONS):
             if isinstance(value, (dict, list)) and value:
                 yield _UNREAD
             elif isinstance(value, str) and (text := _text(value)):
                 yield text[: MAX_REASON + 1]
-    for place in _with_status(fields):
-        status = place.get("status")
+    for part in _with_status(fields):
+        status = part.get("status")
         for value in (status.get("text"), status.get("description")) if isinstance(status, dict) else (status,):
             if isinstance(value, str) and (text := _text(value)):
                 yield text[: MAX_REASON + 1]

@@ -66,7 +66,7 @@ class DeliveryTrigger(DataTrigger):
             self.poke_interval,
             self.unknown,
             self.without_count,
-            [ToResolve(*one) for one in self.to_resolve],
+            [ToResolve(*numbers) for numbers in self.to_resolve],
         )
         deadline = datetime.fromisoformat(self.deadline)
         try:

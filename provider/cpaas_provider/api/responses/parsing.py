@@ -356,7 +356,7 @@ def _named(body: Any) -> int:
 
 
 def _is_error(error_body: Mapping[str, Any]) -> bool:
-    """Tell whether a body looks like the error shape of contract.md 7, whatever the HTTP status."""
+    """Tell whether a body looks like the error shape of contract.md 7, under any HTTP status."""
     if error_body.get("errors"):
         return True
     status = error_body.get("status", 0)

@@ -143,7 +143,7 @@ def all_maps(database: Database) -> list[KeyMap]:
 
 
 def maps_of_list(database: Database, base_url: str, table_id: str) -> list[KeyMap]:
-    """Return the key maps of a contact list, of whatever connection.
+    """Return the key maps of a contact list, of all connections.
 
     :raises DatabaseError: when the database cannot be read
     """

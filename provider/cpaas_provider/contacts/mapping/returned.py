@@ -17,7 +17,7 @@ def is_other_row(returned: Mapping[str, Any], sent: Mapping[str, Any], key_colum
 
     A service may return cells in another notation. So it is another row only if at least two cells can be compared, all
     of the key are unlike, and so are most of the others. Empty cells, and cells that the response leaves out, say
-    nothing. The key map tells another row by its id, whatever its cells.
+    nothing. The key map tells another row by its id alone.
 
     :param returned: the cells of the response, by column id
     :param sent: the cells of the request
@@ -48,6 +48,6 @@ def _is_same(returned: Any, sent: Any) -> bool:
 
 
 def _comparable(cell: Any) -> str:
-    """Return the letters and digits of a cell, whatever their case, spaces and punctuation."""
+    """Return the letters and digits of a cell, without case, spaces and punctuation."""
     text = unicodedata.normalize("NFKC", str(cell)).casefold()
     return "".join(filter(str.isalnum, text)) or text.strip()

@@ -421,7 +421,7 @@ def expected_recipients(connection: Connection, campaigns: Iterable[str]) -> dic
 
 
 class SendCounts(NamedTuple):
-    """What is known of the requests of a campaign, whatever was reported of their delivery.
+    """What is known of the requests of a campaign, apart from reports about their delivery.
 
     :param accepted: the number of recipients the service accepted; ``None`` while it is not known
     :param unknown: the number of recipients of unknown outcome that no report is about; ``None`` while it is not known

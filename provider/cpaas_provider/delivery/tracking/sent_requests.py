@@ -72,7 +72,7 @@ def record_send_started(connection: Connection, send: TrackedSend) -> None:
 
 
 def record_requests(connection: Connection, campaign: str, conn_id: str, made: Sequence[SentRequest]) -> None:
-    """Record the states of requests of a campaign. An accepted request stays accepted, whatever is recorded later.
+    """Record the states of requests of a campaign. An accepted request stays accepted.
 
     Reports that arrived earlier, under the requests' own references or message ids, move to the campaign. Call this
     once in a transaction, before the rows of recipients are written: it locks the references and message ids.
@@ -187,7 +187,8 @@ def record_resolution(
     if send is None:
         return None
     before = {
-        row.reference: row for row in _read_requests(connection, send.conn_id, [one.reference for one in resolved])
+        row.reference: row
+        for row in _read_requests(connection, send.conn_id, [request.reference for request in resolved])
     }
     made, accepted, without_request = [], 0, 0
     for request in resolved:

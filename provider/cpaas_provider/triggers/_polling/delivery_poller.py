@@ -109,7 +109,7 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
         :param sends: by campaign, the numbers that the database has
         :return: whether that is new, so that the counts must be read again
         """
-        now = tuple(one.now(sends.get(one.campaign), self._counts.get(one.campaign)) for one in self.to_resolve)
+        now = tuple(send.now(sends.get(send.campaign), self._counts.get(send.campaign)) for send in self.to_resolve)
         is_new = now != self.to_resolve
         self.criteria, self.to_resolve = self.criteria.with_resolutions(self.to_resolve, now), now
         return is_new
@@ -207,7 +207,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         try:
             requested = {name for waiter in new for name in waiter.campaigns}
             uncounted = {name for waiter in new for name in waiter.without_count}
-            to_resolve = {one.campaign for waiter in self._to_resolve for one in waiter.to_resolve}
+            to_resolve = {send.campaign for waiter in self._to_resolve for send in waiter.to_resolve}
             result = await asyncio.to_thread(
                 self._read, requested, uncounted, since, list(self._by_campaign), to_resolve
             )

@@ -84,14 +84,15 @@ def update_entries(
     :param moved: rows as they were stored, each with the recipient whose row it became; ``None`` if it was deleted
     """
     withdrawn: _Withdrawn = {}
+    failed, reached = set(failed), set(reached)
     for row, recipient in moved:
         failed_at, pair = row["permanent_failure_at"], (row["conn_id"], row["recipient"])
         if failed_at is not None:
             withdrawn.setdefault(pair, []).append(failed_at)
         if recipient is not None and (failed_at is not None or row["reached_at"] is not None):
             key = row["campaign"], row["conn_id"], row["reference"], recipient
-            failed, reached = ({*failed, key}, reached) if failed_at is not None else (failed, {*reached, key})
-    failed, reached = ([key for key in keys if not key[3].startswith(UNNAMED_PREFIX)] for keys in (failed, reached))
+            (failed if failed_at is not None else reached).add(key)
+    failed, reached = ({key for key in keys if not key[3].startswith(UNNAMED_PREFIX)} for keys in (failed, reached))
     changed = {(key[1], key[3]) for key in failed} | withdrawn.keys()
     if changed:
         lock_for_writing(connection, _LOCK)
