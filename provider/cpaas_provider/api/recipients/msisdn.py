@@ -69,7 +69,7 @@ class NumberReader:
             return value
         else:
             text = str(value) if type(value) is int and 0 < value < _ABOVE_PLAIN else ""
-        region = self.default_region and _known_region(self.default_region)
+        region = _known_region(self.default_region) if self.default_region else None
         if PLAIN.fullmatch(text) and (digits := parse_plain(text, region)) is not None:
             return Msisdn(digits)
         written = _Written.of(value)
@@ -84,7 +84,8 @@ class NumberReader:
 
     def read_slowly(self, value: object) -> Msisdn:
         """Return the same, by the phonenumbers library for every number."""
-        return self._read_by_library(_Written.of(value), _known_region(self.default_region))
+        region = _known_region(self.default_region)
+        return self._read_by_library(_Written.of(value), region)
 
     def _read_by_library(self, written: _Written, region: str | None) -> Msisdn:
         forms = [written] if written.optional_zero is None else [written, written.without_zero()]

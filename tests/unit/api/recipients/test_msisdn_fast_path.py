@@ -118,6 +118,17 @@ def test_fast_path_equals_the_library_for_any_digits(value: object, region: str 
     assert outcome(value, region) == by_the_library(value, region)
 
 
+@pytest.mark.parametrize("value", ["990697472", "00497555646", "0803 123 4567", 35629478, True, "000+2416055"])
+@pytest.mark.parametrize("region", ["", "Nigeria"])
+def test_fast_path_equals_the_library_for_a_region_that_is_empty_or_unknown(value: object, region: str) -> None:
+    assert outcome(value, region) == by_the_library(value, region)
+
+
+def test_empty_region_is_no_region() -> None:
+    for value in ("990697472", "00497555646", "0803 123 4567", "2348031234567", 35629478):
+        assert outcome(value, "") == outcome(value, None)
+
+
 ADA = "2348031234567"
 ARABIC_INDIC = str.maketrans({str(digit): chr(0x660 + digit) for digit in range(10)})
 FULL_WIDTH = str.maketrans({str(digit): chr(0xFF10 + digit) for digit in range(10)})
