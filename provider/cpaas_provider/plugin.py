@@ -22,7 +22,7 @@ class CpaasPlugin(AirflowPlugin):
     @functools.cached_property
     def listeners(self) -> list[Any]:  # type: ignore[override]  # Airflow's is a plain list
         """The listener that task processes call before a task's code."""
-        from cpaas_provider.operators._runtime.state import task_listener
+        from cpaas_provider.tasks.airflow import task_listener
 
         return [task_listener]
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from airflow.sdk import timezone
 
-from cpaas_provider.operators._runtime import runner
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.contacts import CreateContactRowOperator
 from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.tasks import runner
 from cpaas_provider.triggers import wait
 from cpaas_provider.triggers.wait import WaitTrigger
 from tests.airflow.harness.task_runner import TaskRunner, address, digits, fault, open_task_runner, phone

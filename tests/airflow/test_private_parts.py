@@ -95,7 +95,7 @@ class TestMaskedRendering:
 
 
 class TestStateStoreMessages:
-    """What ``operators/_runtime/state/supervisor.py`` uses."""
+    """What ``tasks/airflow/supervisor.py`` uses."""
 
     def test_supervisor_is_reached_through_one_object(self) -> None:
         declared = "SUPERVISOR_COMMS" in {*vars(task_runner), *task_runner.__annotations__}
@@ -294,7 +294,7 @@ class TestPreExecute:
 
 
 class TestSchedule:
-    """What ``operators/_runtime/context.py`` uses."""
+    """What ``tasks/airflow/context.py`` uses."""
 
     def test_timetable_of_the_task_sdk_becomes_one_with_a_next_run(self) -> None:
         dag = DAG("daily", schedule="@daily")

@@ -12,12 +12,12 @@ from cpaas_provider.cli import get_cli_commands
 from cpaas_provider.delivery.callbacks import tokens
 from cpaas_provider.delivery.receiver.http import responses
 from cpaas_provider.hooks.connection import read_connection
-from cpaas_provider.operators._runtime.campaign.options import build_options
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.email import EmailCampaignOperator, SendEmailOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
 from cpaas_provider.sending.partitions import Partition
+from cpaas_provider.tasks.campaign.options import build_options
 
 SENDS = {
     SendSmsOperator: {"recipients": "+2348031234567", "content": "Hello"},

@@ -31,7 +31,7 @@ TEST_TOOLS = {
 """What tests need without importing it."""
 
 EXTRA_MODULES = {
-    "openlineage": {"operators/_runtime/contacts/lineage.py"},
+    "openlineage": {"tasks/contacts/lineage.py"},
     "parquet": {"sources/parquet.py", "sources/results_file.py"},
     "sql": {"sources/sql.py"},
 }

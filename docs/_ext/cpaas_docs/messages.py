@@ -59,16 +59,16 @@ EFFECTS = {
 
 SUBJECTS: tuple[tuple[str, str], ...] = (
     (r"^(hooks|api/settings|api/http/transport|api/recipients/allowlist)", "connection"),
-    (r"otp|_runtime/single/phone", "passcodes"),
+    (r"otp|tasks/single/phone", "passcodes"),
     (r"airtime", "airtime"),
-    (r"^contacts/|operators/(_runtime/)?contact", "contacts"),
+    (r"^contacts/|(operators|tasks)/contact", "contacts"),
     (r"^cli/|by_hand|resolution", "command-line"),
-    (r"^(store|database)/|_runtime/database/", "database"),
+    (r"^(store|database)/|tasks/database/", "database"),
     (r"^sources/|^task_groups/undelivered", "sources"),
-    (r"^(delivery|assets|links|plugin)|sensors/|triggers/|_runtime/delivery/|concerned|pages/", "delivery"),
+    (r"^(delivery|assets|links|plugin)|sensors/|triggers/|tasks/delivery/|concerned|pages/", "delivery"),
     (r"^notifications/|database/alerts", "notifications"),
     (r"campaign|^task_groups/", "campaigns"),
-    (r"^(api|operators)/", "sends"),
+    (r"^(api|operators|tasks)/", "sends"),
     (r"^sending/|^_common", "journal"),
 )
 """Which part of the code a message comes from says which section it stands in; the first pattern that fits counts."""

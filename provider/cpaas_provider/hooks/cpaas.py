@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
     from cpaas_provider.api.errors import CpaasError
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators._runtime.idempotent_client import AsyncIdempotentClient, IdempotentClient
+    from cpaas_provider.tasks.idempotent_client import AsyncIdempotentClient, IdempotentClient
 
 
 class CpaasHook(BaseHook):
@@ -143,7 +143,7 @@ class CpaasHook(BaseHook):
         """
         from airflow.sdk import get_current_context
 
-        from cpaas_provider.operators._runtime.idempotent_client import IdempotentClient
+        from cpaas_provider.tasks.idempotent_client import IdempotentClient
 
         return IdempotentClient(
             self,
@@ -166,7 +166,7 @@ class CpaasHook(BaseHook):
         :param context: the task's context. Default: that of the running task
         :param options: as of ``get_idempotent_client``
         """
-        from cpaas_provider.operators._runtime.idempotent_client import AsyncIdempotentClient
+        from cpaas_provider.tasks.idempotent_client import AsyncIdempotentClient
 
         return AsyncIdempotentClient(self.get_idempotent_client(context, **options))
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators._runtime.runner import Attempt
-    from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.tasks.runner import Attempt
+    from cpaas_provider.tasks.runtime import TaskRuntime
 
 T = TypeVar("T")
 SpecT = TypeVar("SpecT")
@@ -108,7 +108,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
 
         :param resumed: values that a deferred try passed to this one
         """
-        from cpaas_provider.operators._runtime.runner import ReadAttempt
+        from cpaas_provider.tasks.runner import ReadAttempt
 
         return ReadAttempt(runtime, self.request)
 
@@ -133,7 +133,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
             self._runtime = None
             self._record_nothing_sent(context)
             raise
-        from cpaas_provider.operators._runtime.runner import run_attempt
+        from cpaas_provider.tasks.runner import run_attempt
 
         try:
             return run_attempt(attempt, runtime, deadline)
@@ -143,8 +143,8 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
 
     def _open_runtime(self, context: Context, began: float) -> TaskRuntime:
         from cpaas_provider.hooks.cpaas import CpaasHook
-        from cpaas_provider.operators._runtime.runtime import TaskRuntime
         from cpaas_provider.sending.shutdown import StopSignal
+        from cpaas_provider.tasks.runtime import TaskRuntime
 
         stop: StopSignal = StopSignal(self.stop_grace_period, self.execution_timeout, began)
         runtime = TaskRuntime(
@@ -167,7 +167,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
 
         :raises AirflowFailException: when a template of ``typed_fields`` was rendered to something else
         """
-        from cpaas_provider.operators._validators import rendered
+        from cpaas_provider.tasks.validators import rendered
 
         names = [field.name for field in dataclasses.fields(spec_class) if field.name not in given]  # type: ignore[arg-type]
         fields = {**given, **{name: self.rendered(name) for name in names}}
@@ -187,7 +187,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
 
     def _checked_if_known(self, **argument: Any) -> Any:
         """Return one argument of ``typed_fields``. A template is checked once it is rendered."""
-        from cpaas_provider.operators._validators import templated
+        from cpaas_provider.tasks.validators import templated
 
         ((name, _),) = argument.items()
         return self._checked(templated(self.typed_fields[name]), **argument)
@@ -248,7 +248,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     def _record_nothing_sent(self, context: Context) -> None:
         """Record that this try has sent nothing so far, so that a later clear does not look for its journal."""
         if self.has_task_journal and not getattr(self, "has_idempotency_key", False):
-            from cpaas_provider.operators._runtime.context import record_nothing_sent
+            from cpaas_provider.tasks.airflow.context import record_nothing_sent
 
             record_nothing_sent(context)
 
@@ -263,7 +263,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
             return
         instance: Any = context["ti"]
         if (instance.dag_id, instance.task_id) == (arguments["dag"].dag_id, arguments["task_id"]):
-            from cpaas_provider.operators._runtime.context import record_nothing_sent
+            from cpaas_provider.tasks.airflow.context import record_nothing_sent
 
             record_nothing_sent(context)
             cls._before_unmapping_fails(context)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator
 from cpaas_provider.operators.base_send import LazyDeliveryLinks, OnUnknown
 from cpaas_provider.sending.partitions import partitions as partitions
+from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import Context
 
-    from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec, DndOptions
-    from cpaas_provider.operators._runtime.runner import Attempt
-    from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.tasks.campaign.spec import CampaignSpec, DndOptions
+    from cpaas_provider.tasks.runner import Attempt
+    from cpaas_provider.tasks.runtime import TaskRuntime
 
 MASKED_CAMPAIGN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "source": masking.source,
@@ -253,7 +253,7 @@ class CampaignOperator(CpaasOperator):
 
     def build_spec(self) -> CampaignSpec:
         """Return the campaign as plain values, from the rendered arguments."""
-        from cpaas_provider.operators._runtime.campaign.spec import CampaignSpec
+        from cpaas_provider.tasks.campaign.spec import CampaignSpec
 
         return self._build_spec(
             CampaignSpec,
@@ -268,7 +268,7 @@ class CampaignOperator(CpaasOperator):
 
         :param resumed: ``started_in_time``: the run was not stale when the campaign began, so it is not checked again
         """
-        from cpaas_provider.operators._runtime.campaign.runner import CampaignRunner
+        from cpaas_provider.tasks.campaign.runner import CampaignRunner
 
         return CampaignRunner(self.build_spec(), runtime, **resumed)
 
@@ -282,14 +282,14 @@ class CampaignOperator(CpaasOperator):
     ) -> None:
         """Render, after what the other partitions must know of this one, because this try may fail at any moment."""
         if parent is self and context["ti"].try_number > 1 and self.idempotency_key is None:
-            from cpaas_provider.operators._runtime.campaign.mapped_partitions import push_begun
+            from cpaas_provider.tasks.campaign.mapped_partitions import push_begun
 
             push_begun(context)
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
 
     @classmethod
     def _before_unmapping_fails(cls, context: Context) -> None:
-        from cpaas_provider.operators._runtime.campaign.mapped_partitions import push_begun
+        from cpaas_provider.tasks.campaign.mapped_partitions import push_begun
 
         push_begun(context)
 

@@ -6,15 +6,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cpaas_provider.api import bounds
-from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator
+from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink
 
-    from cpaas_provider.operators._runtime.runner import Attempt
-    from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.operators._runtime.single.request import SingleRequest
+    from cpaas_provider.tasks.runner import Attempt
+    from cpaas_provider.tasks.runtime import TaskRuntime
+    from cpaas_provider.tasks.single.request import SingleRequest
 
 OnUnknown = Literal["fail", "skip", "resend"]
 
@@ -103,8 +103,8 @@ class SendOperator(CpaasOperator):
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the send."""
-        from cpaas_provider.operators._runtime.delivery.reports import ReportOptions
-        from cpaas_provider.operators._runtime.single.send import SendOptions, SingleSend
+        from cpaas_provider.tasks.delivery.reports import ReportOptions
+        from cpaas_provider.tasks.single.send import SendOptions, SingleSend
 
         return SingleSend(
             request=self.build_request(),

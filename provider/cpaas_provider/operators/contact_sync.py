@@ -10,15 +10,15 @@ from airflow.sdk import AssetAlias
 
 from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators import _validators as validators
-from cpaas_provider.operators._runtime.contacts.spec import CONTACTS_ALIAS
 from cpaas_provider.operators.base import CpaasOperator
+from cpaas_provider.tasks import validators
+from cpaas_provider.tasks.contacts.spec import CONTACTS_ALIAS
 
 if TYPE_CHECKING:
-    from cpaas_provider.operators._runtime.contacts.spec import ContactSyncSpec
-    from cpaas_provider.operators._runtime.contacts.sync import ContactSyncTry
-    from cpaas_provider.operators._runtime.runner import Attempt
-    from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.tasks.contacts.spec import ContactSyncSpec
+    from cpaas_provider.tasks.contacts.sync import ContactSyncTry
+    from cpaas_provider.tasks.runner import Attempt
+    from cpaas_provider.tasks.runtime import TaskRuntime
 
 
 class SyncContactsOperator(CpaasOperator):
@@ -242,7 +242,7 @@ class SyncContactsOperator(CpaasOperator):
 
     def build_spec(self) -> ContactSyncSpec:
         """Return the sync as plain values, from the rendered arguments."""
-        from cpaas_provider.operators._runtime.contacts.spec import ContactSyncSpec
+        from cpaas_provider.tasks.contacts.spec import ContactSyncSpec
 
         return self._build_spec(ContactSyncSpec, source_summary=self.source, dry_run=self.without_sending)
 
@@ -252,7 +252,7 @@ class SyncContactsOperator(CpaasOperator):
         :param resumed: ``lease_deadline``: latest time until which this task waits for another sync;
             ``started_in_time``: whether it was checked before that the run may send
         """
-        from cpaas_provider.operators._runtime.contacts.sync import ContactSyncTry
+        from cpaas_provider.tasks.contacts.sync import ContactSyncTry
 
         self._attempt = ContactSyncTry(self.build_spec(), runtime, **resumed)
         return self._attempt
@@ -264,7 +264,7 @@ class SyncContactsOperator(CpaasOperator):
         """
         if self._attempt is None or self._attempt.lineage is None:
             return None
-        from cpaas_provider.operators._runtime.contacts.lineage import lineage_of
+        from cpaas_provider.tasks.contacts.lineage import lineage_of
 
         return lineage_of(self._attempt.lineage)
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator, select_fields
+from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators._runtime.contacts.row import RowCells
-    from cpaas_provider.operators._runtime.runner import Attempt
-    from cpaas_provider.operators._runtime.runtime import TaskRuntime
-    from cpaas_provider.operators._runtime.single.request import SingleRequest
-    from cpaas_provider.operators._runtime.single.send import SingleSend
+    from cpaas_provider.tasks.contacts.row import RowCells
+    from cpaas_provider.tasks.runner import Attempt
+    from cpaas_provider.tasks.runtime import TaskRuntime
+    from cpaas_provider.tasks.single.request import SingleRequest
+    from cpaas_provider.tasks.single.send import SingleSend
 
 
 class _NoKey:
@@ -115,18 +115,18 @@ class ContactRowOperator(CpaasOperator):
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the creation."""
-        from cpaas_provider.operators._runtime.contacts.row import RowCreation
+        from cpaas_provider.tasks.contacts.row import RowCreation
 
         return self._creation(RowCreation(self._cells()), runtime)
 
     def _cells(self) -> RowCells:
-        from cpaas_provider.operators._runtime.contacts.row import RowCells
+        from cpaas_provider.tasks.contacts.row import RowCells
 
         return RowCells(self.rendered("columns"), self.empty_cell_value)
 
     def _creation(self, request: SingleRequest, runtime: TaskRuntime) -> SingleSend:
-        from cpaas_provider.operators._runtime.delivery.reports import ReportOptions
-        from cpaas_provider.operators._runtime.single.send import SendOptions, SingleSend
+        from cpaas_provider.tasks.delivery.reports import ReportOptions
+        from cpaas_provider.tasks.single.send import SendOptions, SingleSend
 
         options = SendOptions(
             on_unknown=self.on_unknown,
@@ -197,14 +197,14 @@ class UpdateContactRowOperator(CpaasOperator):
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the update."""
-        from cpaas_provider.operators._runtime.contacts.row import RowUpdate, RunGuard
+        from cpaas_provider.tasks.contacts.row import RowUpdate, RunGuard
 
         return RowUpdate(runtime, self.request, run_guard=RunGuard(self.allow_backfill, self.max_lateness))
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Update the row."""
         from cpaas_provider.contacts.mapping.columns import ContactColumns
-        from cpaas_provider.operators._runtime.contacts.row import RowCells
+        from cpaas_provider.tasks.contacts.row import RowCells
 
         columns = ContactColumns(client.get_contact_table())
         rendered = RowCells(self.rendered("columns"), self.empty_cell_value)
@@ -280,7 +280,7 @@ class UpsertContactRowOperator(ContactRowOperator):
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the update or creation."""
-        from cpaas_provider.operators._runtime.contacts.row import KeyedUpsert, RowCreation, RowUpsertById, RunGuard
+        from cpaas_provider.tasks.contacts.row import KeyedUpsert, RowCreation, RowUpsertById, RunGuard
 
         run_guard = RunGuard(self.allow_backfill, self.max_lateness)
         if self.has_key:
@@ -324,6 +324,6 @@ class DeleteContactRowOperator(CpaasOperator):
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the deletion."""
-        from cpaas_provider.operators._runtime.contacts.row import RowDeletion
+        from cpaas_provider.tasks.contacts.row import RowDeletion
 
         return RowDeletion(self.row_id, runtime, skip_if_missing=self.skip_if_missing)

@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators._masking import MASKED_MESSAGE_FIELDS
 from cpaas_provider.operators.base_campaign import MASKED_CAMPAIGN_FIELDS, CampaignOperator
 from cpaas_provider.operators.base_send import SendOperator
+from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
-    from cpaas_provider.operators._runtime.single.message import MessageRequest
+    from cpaas_provider.tasks.single.message import MessageRequest
 
 BODY_FIELDS = ("content", "subject", "template_id", "from_name", "reply_to")
 """Fields of an email besides sender and recipients. An unknown request can only be sent again with the same values."""
@@ -119,7 +119,7 @@ class SendEmailOperator(SendOperator):
 
     def build_request(self) -> MessageRequest:
         """Return the one email."""
-        from cpaas_provider.operators._runtime.single.message import EMAIL, MessageRequest
+        from cpaas_provider.tasks.single.message import EMAIL, MessageRequest
 
         return MessageRequest(
             EMAIL,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator, select_fields
+from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators._runtime.runner import Attempt
-    from cpaas_provider.operators._runtime.runtime import TaskRuntime
+    from cpaas_provider.tasks.runner import Attempt
+    from cpaas_provider.tasks.runtime import TaskRuntime
 
 _FIELDS = ("msisdn", "operator", "country", "ported", "dnd")
 
@@ -124,7 +124,7 @@ class BulkPhoneLookupOperator(CpaasOperator):
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the bulk lookup."""
-        from cpaas_provider.operators._runtime.contacts.bulk_lookup import BulkLookup, BulkLookupSpec
+        from cpaas_provider.tasks.contacts.bulk_lookup import BulkLookup, BulkLookupSpec
 
         return BulkLookup(self._build_spec(BulkLookupSpec), runtime)
 

@@ -9,14 +9,14 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.operators.base_send import SendOperator
+from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.operators._runtime.single.phone import OtpRequest
+    from cpaas_provider.tasks.single.phone import OtpRequest
 
 
 class RequestOtpOperator(SendOperator):
@@ -81,7 +81,7 @@ class RequestOtpOperator(SendOperator):
 
     def build_request(self) -> OtpRequest:
         """Return the one request for a passcode."""
-        from cpaas_provider.operators._runtime.single.phone import OtpRequest
+        from cpaas_provider.tasks.single.phone import OtpRequest
 
         return OtpRequest(
             self.rendered("recipient"), self.length, self.expires_in, self.rendered("token"), self.channel

@@ -7,14 +7,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cpaas_provider.api import bounds
-from cpaas_provider.operators import _validators as validators
 from cpaas_provider.operators._masking import MASKED_MESSAGE_FIELDS
 from cpaas_provider.operators.base_campaign import CampaignOperator
 from cpaas_provider.operators.base_send import SendOperator
+from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
-    from cpaas_provider.operators._runtime.campaign.spec import DndOptions
-    from cpaas_provider.operators._runtime.single.message import MessageRequest
+    from cpaas_provider.tasks.campaign.spec import DndOptions
+    from cpaas_provider.tasks.single.message import MessageRequest
 
 BODY_FIELDS = ("content", "template_id", "channel", "is_trackable")
 """Fields of an SMS besides sender and recipients. An unknown request can only be sent again with the same values."""
@@ -117,7 +117,7 @@ class SendSmsOperator(SendOperator):
 
     def build_request(self) -> MessageRequest:
         """Return the one SMS."""
-        from cpaas_provider.operators._runtime.single.message import SMS, MessageRequest
+        from cpaas_provider.tasks.single.message import SMS, MessageRequest
 
         return MessageRequest(
             SMS,
@@ -217,6 +217,6 @@ class SmsCampaignOperator(CampaignOperator):
 
     def dnd_options(self) -> DndOptions | None:
         """Return the options of the do-not-disturb filter."""
-        from cpaas_provider.operators._runtime.campaign.spec import DndOptions
+        from cpaas_provider.tasks.campaign.spec import DndOptions
 
         return DndOptions(self.lookup_ttl, self.on_lookup_error) if self.skip_dnd else None

@@ -17,8 +17,8 @@ from sqlalchemy import select
 
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.leases import LeasedState
-from cpaas_provider.operators._runtime.state.store import TaskStateStore
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, CAMPAIGN_TRIES, JOURNAL_KEY
+from cpaas_provider.tasks.airflow.store import TaskStateStore
 from tests.airflow.cli import test_journal as of_single_requests
 from tests.airflow.cli.test_journal import Journal
 from tests.airflow.harness.campaigns import (

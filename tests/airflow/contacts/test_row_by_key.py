@@ -79,7 +79,7 @@ def test_unknown_creation_is_not_repeated(task_runner: TaskRunner, on_unknown: s
 def test_killed_try_leaves_the_creation_unknown_for_its_retry(task_runner: TaskRunner) -> None:
     run = upsert(task_runner, "c-1", "killed")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("cpaas_provider.operators._runtime.contacts.row.StoppableRequests.run", _killed)
+        patched.setattr("cpaas_provider.tasks.contacts.row.StoppableRequests.run", _killed)
         assert run.run_try().state == "up_for_retry"
     ended = run.run_try()
     assert ended.state == "failed"

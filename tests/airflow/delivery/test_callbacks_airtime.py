@@ -12,12 +12,12 @@ import pytest
 
 from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.receiver.writer import ReceivedReport
-from cpaas_provider.operators._runtime.delivery.tracker import PurchaseReportProbe
 from cpaas_provider.sending import engine as engine_module
 from cpaas_provider.sending import resolver
 from cpaas_provider.sending.errors import RefutedError, UnknownOutcomeError
 from cpaas_provider.sending.journal.model import RequestRecord
 from cpaas_provider.sending.spec import OnUnknown
+from cpaas_provider.tasks.delivery.tracker import PurchaseReportProbe
 from tests.airflow.delivery.test_callbacks import Received, received
 from tests.airflow.harness.kinds import AIRTIME
 from tests.airflow.harness.task_runner import TaskRunner, digits, fault

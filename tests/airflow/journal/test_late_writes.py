@@ -9,8 +9,8 @@ import pytest
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.utils.session import create_session
 
-from cpaas_provider.operators._runtime.state.store import TaskStateStore
 from cpaas_provider.sending.journal import log
+from cpaas_provider.tasks.airflow.store import TaskStateStore
 from tests.airflow.harness.campaigns import clear_faults, count_messages, digits, limit_batches, rows, sms
 from tests.airflow.harness.kinds import SMS
 from tests.airflow.harness.task_runner import TaskRunner, fault

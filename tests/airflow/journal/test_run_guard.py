@@ -24,8 +24,8 @@ from airflow.timetables.base import DagRunInfo, Timetable
 from airflow.timetables.events import EventsTimetable
 from airflow.utils.types import DagRunType
 
-from cpaas_provider.operators._runtime.context import find_next_due, run_info
 from cpaas_provider.sending.run_guard import NEVER, RunInfo
+from cpaas_provider.tasks.airflow.context import find_next_due, run_info
 from tests.airflow.harness.kinds import ROW, SENDS, SMS, FailsAfterSend, Kind
 from tests.airflow.harness.task_runner import TaskRunner, digits, phone
 from tests.airflow.harness.tries import Run, scheduled_at

@@ -18,10 +18,10 @@ from airflow.sdk.exceptions import AirflowException
 from airflow.utils.types import DagRunType
 
 from cpaas_provider.hooks.cpaas import CpaasHook
-from cpaas_provider.operators._runtime.idempotent_client import AsyncIdempotentClient
-from cpaas_provider.operators._runtime.state.store import TaskStateStore
 from cpaas_provider.sending.journal import writer
 from cpaas_provider.sending.journal.journal import Journal
+from cpaas_provider.tasks.airflow.store import TaskStateStore
+from cpaas_provider.tasks.idempotent_client import AsyncIdempotentClient
 from tests.airflow.harness.task_runner import TaskRunner, fault, phone
 from tests.airflow.harness.tries import Run, Try, new_dag
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from cpaas_provider.operators._runtime import runtime
-from cpaas_provider.operators._runtime.state import store
 from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.tasks import runtime
+from cpaas_provider.tasks.airflow import store
 
 SENDS = 16
 

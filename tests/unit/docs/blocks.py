@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 from airflow.sdk import BaseOperator, BaseSensorOperator
 
-from cpaas_provider.operators._runtime.idempotent_client import IdempotentClient
+from cpaas_provider.tasks.idempotent_client import IdempotentClient
 from tests.unit.docs import ROOT
 
 from cpaas_docs import commands, signatures  # isort: skip

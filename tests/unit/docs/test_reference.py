@@ -19,13 +19,13 @@ from cpaas_provider.delivery.receiver.writer import StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.hooks import metrics
 from cpaas_provider.hooks.connection import _CONVERSIONS
-from cpaas_provider.operators._runtime.contacts.sync import OF_A_SYNC
 from cpaas_provider.provider_info import CONNECTION_FIELDS, DOCUMENTATION, get_provider_info
 from cpaas_provider.sending.campaign.progress import Progress
 from cpaas_provider.sending.campaign.recipients import RecipientStatus
 from cpaas_provider.sensors._delivery_status import COLUMNS
 from cpaas_provider.sources.phone_lookups import LOOKUP_COLUMNS
 from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS
+from cpaas_provider.tasks.contacts.sync import OF_A_SYNC
 from tests.unit.docs import DOCS, PAGES, ROOT
 
 from cpaas_docs import commands, docstrings, examples, meanings, signatures  # isort: skip

@@ -31,8 +31,6 @@ from cpaas_provider.database.registry import CampaignKey, open_campaign
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.tracking.counts import confirmed_requests
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
-from cpaas_provider.operators._runtime.campaign.store import MarkedStateStore, refuse_older_database
-from cpaas_provider.operators._runtime.errors import PreflightError
 from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.errors import OlderDatabaseError
 from cpaas_provider.sending.hashing import campaign_identity, task_identity
@@ -43,6 +41,8 @@ from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import OnUnknown, Outcome, RequestResult, SendSpec, UnknownPolicy
+from cpaas_provider.tasks.campaign.store import MarkedStateStore, refuse_older_database
+from cpaas_provider.tasks.errors import PreflightError
 from tests import journals
 from tests.unit.delivery.report_builders import noted, report, save_reports
 from tests.unit.sending.ports import FunctionClient, NoDelivery, Ports

@@ -13,9 +13,9 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
 from cpaas_provider.delivery.tracking.events import KINDS, MESSAGES_FAILED, DeliveryEvent, detect_events, unpublished
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
-from cpaas_provider.operators._runtime.delivery.tracker import DeliveryReportProbe, PurchaseReportProbe
 from cpaas_provider.sending.journal.model import RequestRecord
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
+from cpaas_provider.tasks.delivery.tracker import DeliveryReportProbe, PurchaseReportProbe
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.report_builders import (
     ADA,

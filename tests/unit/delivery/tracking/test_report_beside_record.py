@@ -20,7 +20,7 @@ from cpaas_provider.database.schema.delivery import deliveries
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.receiver.writer import ReceivedReport
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_requests
-from cpaas_provider.operators._runtime.delivery.tracker import DeliveryTracker
+from cpaas_provider.tasks.delivery.tracker import DeliveryTracker
 from tests.unit.database.migrated import POSTGRES
 from tests.unit.delivery.report_builders import ADA, OBI, begun, counts, outcomes, report, save_reports, to
 

@@ -26,7 +26,7 @@ from cpaas_provider.delivery.tracking.events import KINDS, DeliveryEvent, detect
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 from cpaas_provider.delivery.tracking.retention import prune
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_resolution
-from cpaas_provider.operators._runtime.delivery.tracker import DeliveryReportProbe, DeliveryTracker
+from cpaas_provider.tasks.delivery.tracker import DeliveryReportProbe, DeliveryTracker
 from tests.unit.delivery.tracking.model.delivery_oracle import DeliveryOracle
 from tests.unit.delivery.tracking.model.delivery_records import STRANGER, Outcome, Request
 from tests.unit.delivery.tracking.model.delivery_setting import KilledError, Setting

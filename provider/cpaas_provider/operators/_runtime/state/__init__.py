@@ -1,1 +1,0 @@
-"""The task state store, in which a task's journal is kept."""

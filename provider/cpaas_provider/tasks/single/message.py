@@ -1,0 +1,388 @@
+"""One SMS or email as a request that is made once: its checks, its body and its result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from cpaas_provider.api.amounts import counted, total
+from cpaas_provider.api.recipients.invalid import InvalidRecipientError
+from cpaas_provider.api.recipients.reader import RecipientList, RecipientReader, recipient_key
+from cpaas_provider.api.text import has_control_character, has_invisible_or_emoji, named_in, placeholders_in, substitute
+from cpaas_provider.api.text.sms import (
+    SmsWriter,
+    count_other_characters,
+    describe_savings,
+    gsm7_savings,
+    is_gsm7,
+    measure_sms,
+    strip_byte_order_marks,
+)
+from cpaas_provider.api.values import no_value_reason, readable_text
+from cpaas_provider.sending.campaign import content
+from cpaas_provider.sending.spec import RequestResult, SendSpec, channel_of
+from cpaas_provider.tasks.database.suppressions import StoredSuppressionList
+from cpaas_provider.tasks.errors import NotAllowedError
+from cpaas_provider.tasks.single.request import SingleRequest
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.core import Call
+    from cpaas_provider.api.models.messages import Message
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.campaign.content import Channel
+    from cpaas_provider.sending.spec import Client, Outcome, SuppressionList
+    from cpaas_provider.tasks.delivery.reports import DeliveryReports
+    from cpaas_provider.tasks.runtime import TaskRuntime
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class MessageKind:
+    """How SMS and email differ.
+
+    :param channel: how its recipients and requests are written
+    :param default_sender: the connection's sender
+    :param text_fields: the fields that may have placeholders
+    :param estimate_fields: the fields of the estimate that go into the result beside charge and balance
+    """
+
+    channel: Channel
+    default_sender: Callable[[CpaasConnection], str | None]
+    no_sender: str
+    text_fields: tuple[str, ...]
+    estimate_fields: tuple[str, ...] = ()
+
+
+SMS = MessageKind(
+    content.SMS,
+    lambda connection: connection.sender_id,
+    "No sender ID is set. Nothing was sent. Set sender_id on the task or on the connection.",
+    ("content",),
+    ("encoding", "pages"),
+)
+EMAIL = MessageKind(
+    content.EMAIL,
+    lambda connection: connection.email_sender_id,
+    "No sender address is set. Nothing was sent. Set sender_id on the task or email_sender_id on the connection.",
+    ("content", "subject"),
+)
+_STRIPPED_FIELDS = frozenset({"sender_id", "reply_to"})
+"""Fields whose blanks at both ends are removed before they are sent."""
+
+MESSAGE_KINDS = {kind.channel.operation: kind for kind in (SMS, EMAIL)}
+
+
+def sender_of(kind: MessageKind, sender_id: str | None, connection: CpaasConnection) -> str:
+    """Return the sender of a message, or fail the task."""
+    # An empty sender of the author is refused as any other text without a value.
+    if sender_id is not None:
+        return sender_id
+    if sender := kind.default_sender(connection):
+        return sender
+    raise AirflowFailException(kind.no_sender)
+
+
+def check_header_fields(kind: MessageKind, fields: Mapping[str, Any]) -> None:
+    """Fail the task if a sender, a name, a subject or an address for replies has what a phone or a header cannot."""
+    for name in ("sender_id", "from_name", "subject", "reply_to"):
+        value = fields.get(name)
+        if not isinstance(value, str):
+            continue
+        value = value.strip() if name in _STRIPPED_FIELDS else value
+        if has_control_character(value):
+            raise AirflowFailException(
+                f"{name} must not contain line breaks or other control characters. Nothing was sent. Remove them."
+            )
+        if kind is SMS and has_invisible_or_emoji(value):
+            raise AirflowFailException(
+                f"{name} must not contain zero-width characters or emoji. Nothing was sent. Remove them."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageSpec(SendSpec):
+    """One message, checked and complete.
+
+    :param entries: the entries of the personalisation by recipient; ``None`` where all get the same
+    """
+
+    kind: MessageKind
+    entries: Mapping[str, Any] | None = field(default=None, repr=False)
+    external_ref: str | None = None
+    placeholder_format: str = "{name}"
+    encoding: str | None = None
+    gsm7_saved_pages: int = 0
+    """The pages of all recipients that ``encoding="gsm7"`` saves."""
+
+    async def prepared(self, client: Client) -> Self:
+        """Log the size of the message."""
+        log.info("%s", self._estimate())
+        return self
+
+    def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
+        """Return the request to some of the recipients."""
+        entries = self.entries
+        return self.kind.channel.build_call(
+            [self.kind.channel.as_read(recipient) for recipient in recipients],
+            personalisation=None if entries is None else [entries[one] for one in recipients if one in entries],
+            external_ref=reference if self.external_ref is None else self.external_ref,
+            callback=callback_url,
+            **self.body,
+        )
+
+    def read_result(self, response: Message, *, repeated: bool) -> RequestResult:
+        """Return the message's id, its cost, and the recipients it does not go to."""
+        estimate = response.meta.estimate if response.meta else None
+        created = response.created_datetime
+        details = {
+            "id": response.id,
+            "charge": estimate.charge if estimate else None,
+            "balance": estimate.available_balance if estimate else None,
+            **{name: getattr(estimate, name, None) for name in self.kind.estimate_fields},
+            "created_datetime": created.isoformat() if created else None,
+        }
+        return RequestResult(
+            response.id,
+            details=details,
+            rejected=frozenset(map(recipient_key, response.rejected_recipients)),
+            rejection=response.rejection,
+        )
+
+    def _estimate(self) -> str:
+        """Return the size of the message, as far as it is known. The provider cannot read the text of a template."""
+        recipients = len(self.recipients)
+        text = self.body.get("content")
+        if self.kind is EMAIL:
+            return f"Sending an email, recipients: {recipients}."
+        if not text or not isinstance(text, str):
+            return f"Sending a template, pages counted by the service, recipients: {recipients}."
+        entries = (self.entries or {}).values()
+        texts = {text} if len(entries) < recipients else set()
+        for entry in entries:
+            texts.add(substitute(text, entry["substitutions"], self.placeholder_format))
+        lengths = [measure_sms(one) for one in texts]
+        others = [count_other_characters(text) for text in texts if not is_gsm7(text)]
+        fewest, most = min(length.pages for length in lengths), max(length.pages for length in lengths)
+        encodings = " and ".join(sorted({length.encoding for length in lengths}))
+        pages = most if fewest == most else f"{fewest} to {most}"
+        saves = "" if not self.gsm7_saved_pages else f" {describe_savings(self.encoding, self.gsm7_saved_pages)}"
+        if self.encoding and others:
+            saves += (
+                f" encoding='gsm7' leaves {counted(len(others), 'text')} in UCS-2, with up to "
+                f"{counted(max(others), 'character')} that have no form in GSM-7."
+            )
+        return f"Sending {encodings} SMS, estimated pages: {pages} each, recipients: {recipients}.{saves}"
+
+
+@dataclass
+class MessageRequest(SingleRequest):
+    """One message to the allowed recipients.
+
+    :param body: the other fields of the request, as the client's method takes them
+    """
+
+    is_message = True
+
+    kind: MessageKind
+    recipients: Any = field(repr=False)
+    sender_id: str | None
+    body: Mapping[str, Any] = field(repr=False)
+    personalisation: Any = field(default=None, repr=False)
+    external_ref: str | None = None
+    encoding: str | None = None
+    skipped: int = field(default=0, init=False)
+    """Number of recipients that ``allowed_recipients`` left out."""
+    suppressed: int = field(default=0, init=False)
+    """Number of recipients that the suppression list left out."""
+    capped: int = field(default=0, init=False)
+    """Number of recipients that the frequency cap left out."""
+
+    def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
+        """Return the entries of the suppression list that count."""
+        return StoredSuppressionList(runtime, channel_of(self.kind.channel.operation, self.body))
+
+    def record_left_out(self, suppressed: int, capped: int) -> None:
+        """Take the numbers for the result."""
+        self.suppressed, self.capped = suppressed, capped
+
+    def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
+        """Return the one message to all allowed recipients."""
+        connection = runtime.connection
+        self._check_texts()
+        found = self._read_recipients(connection)
+        recipients = [*found.allowed, *found.not_allowed]
+        if len(recipients) > connection.recipients_per_request:
+            raise AirflowFailException(
+                f"{len(recipients)} recipients are too many for one request: recipients_per_request is "
+                f"{connection.recipients_per_request}. Nothing was sent. Send a list of this size as a campaign, with "
+                "SmsCampaignOperator or EmailCampaignOperator."
+            )
+        self.skipped = len(found.not_allowed)
+        if not found.allowed:
+            raise NotAllowedError(
+                f"None of {counted(len(recipients), 'recipient')} is on allowed_recipients of the connection. "
+                "Nothing was sent."
+            )
+        entries = self._entries_by_recipient(recipients, connection)
+        if entries is not None:
+            entries = {recipient: entries[recipient] for recipient in found.allowed if recipient in entries}
+        self._check_placeholders(list((entries or {}).values()), len(found.allowed), connection.placeholder_format)
+        saved = self._gsm7_saved_pages(entries, len(found.allowed), connection.placeholder_format)
+        # Before anything is recorded, so that the texts of each try have the same hash.
+        body, entries = self._written(entries, connection.placeholder_format)
+        return MessageSpec(
+            operation=self.kind.channel.operation,
+            recipients=tuple(found.allowed),
+            body={"sender_id": sender_of(self.kind, self.sender_id, connection), **body},
+            personal=entries and {one: entry["substitutions"] for one, entry in entries.items()},
+            probes=reports.probes(),
+            kind=self.kind,
+            entries=entries,
+            external_ref=self.external_ref,
+            placeholder_format=connection.placeholder_format,
+            encoding=self.encoding,
+            gsm7_saved_pages=saved,
+        )
+
+    def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
+        """Return ids, counts and cost."""
+        messages = [entry.result or {} for entry in outcome.accepted]
+        latest = messages[-1] if messages else {}
+        names = ("balance", *self.kind.estimate_fields, "created_datetime")
+        return {
+            "id": latest.get("id"),
+            "recipients": outcome.sent,
+            "charge": total(message.get("charge") for message in messages),
+            **{name: latest.get(name) for name in names},
+            "skipped_not_allowed": self.skipped,
+            "skipped_suppressed": self.suppressed,
+            "skipped_frequency_cap": self.capped,
+            "references": [entry.reference for entry in outcome.accepted],
+        }
+
+    def _check_texts(self) -> None:
+        """Refuse text without a value, and what native rendering made of a text, such as a number of digits."""
+        texts = {**self.body, "sender_id": self.sender_id, "external_ref": self.external_ref}
+        for name, value in texts.items():
+            if name in self.kind.text_fields and not isinstance(value, (str, type(None))):
+                raise AirflowFailException(f"{name} must be text. Nothing was sent.")
+            if value is not None and (reason := no_value_reason(value)):
+                raise AirflowFailException(f"{name} {reason}. Nothing was sent. Leave it out, or give a text.")
+        check_header_fields(self.kind, texts)
+
+    def _written(
+        self, entries: dict[str, Any] | None, placeholder_format: str
+    ) -> tuple[Mapping[str, Any], dict[str, Any] | None]:
+        """Return the fields and the entries of the personalisation as they are sent."""
+        if channel_of(self.kind.channel.operation, self.body) != "sms":
+            return without_byte_order_marks(self.body, self.kind.text_fields), entries
+        names = _names_of(entries)
+        writer = SmsWriter(self.body.get("content"), names, placeholder_format, self.encoding)
+        written = entries and {
+            one: {**entry, "substitutions": writer.substitutions(entry["substitutions"])}
+            for one, entry in entries.items()
+        }
+        return {**self.body, "content": writer.content}, written
+
+    def _gsm7_saved_pages(self, entries: dict[str, Any] | None, recipients: int, placeholder_format: str) -> int:
+        """Return the pages of all recipients that ``encoding="gsm7"`` saves."""
+        content = self.body.get("content")
+        if not content or channel_of(self.kind.channel.operation, self.body) != "sms":
+            return 0
+        names = _names_of(entries)
+        saved = gsm7_savings(content, names, placeholder_format)
+        own = [[entry["substitutions"].get(name, "") for name in names] for entry in (entries or {}).values()]
+        # The text has no placeholders where a recipient has no entry.
+        return sum(map(saved, own)) + (recipients - len(own)) * saved([""] * len(names))
+
+    def _read_recipients(self, connection: CpaasConnection) -> RecipientList:
+        # If an address comes in several spellings, the first is used, as in a campaign.
+        found = self._reader(connection).read_list(self.recipients)
+        if found.invalid:
+            raise AirflowFailException(f"{found.describe_invalid()}. Nothing was sent.")
+        if not (found.allowed or found.not_allowed):
+            raise AirflowFailException("recipients is empty or not a list. Nothing was sent.")
+        return found
+
+    def _reader(self, connection: CpaasConnection) -> RecipientReader:
+        return connection.settings.recipient_reader(self.kind.channel.recipients)
+
+    def _entries_by_recipient(self, recipients: Iterable[str], connection: CpaasConnection) -> dict[str, Any] | None:
+        """Return the entries of the personalisation by the recipient they name, which must be one of ``recipients``."""
+        given = self.personalisation
+        if given is None:
+            return None
+        # A template without native rendering makes a text of a list.
+        entries = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
+        if not all(isinstance(entry, Mapping) and isinstance(entry.get("substitutions"), Mapping) for entry in entries):
+            raise AirflowFailException(
+                "personalisation must be a list of entries with `to` and `substitutions`, the latter a mapping. "
+                "Nothing was sent."
+            )
+        spelt = {recipient_key(recipient): recipient for recipient in recipients}
+        named = {recipient_key(self._entry_recipient(entry, connection)): entry for entry in entries}
+        if len(named) < len(entries):
+            raise AirflowFailException("personalisation names a recipient twice. Nothing was sent.")
+        if not named.keys() <= spelt.keys():
+            raise AirflowFailException("personalisation names a recipient that is not in recipients. Nothing was sent.")
+        return {spelt[one]: _readable_entry(entry, spelt[one]) for one, entry in named.items()}
+
+    def _entry_recipient(self, entry: Mapping[str, Any], connection: CpaasConnection) -> str:
+        try:
+            return self._reader(connection).read(entry["to"])
+        except (KeyError, InvalidRecipientError):
+            raise AirflowFailException(
+                "A personalisation entry has no valid recipient in `to`. Nothing was sent."
+            ) from None
+
+    def _check_placeholders(self, entries: Sequence[Any], recipients: int, placeholder_format: str) -> None:
+        """Refuse to send ``Dear {name}``: a recipient without a value would read the placeholder."""
+        texts = [text for name in self.kind.text_fields if isinstance(text := self.body.get(name), str)]
+        values = [entry["substitutions"] for entry in entries]
+        given = {name for own in values for name in own}
+        used = {name for text in texts for name in placeholders_in(text, placeholder_format)}
+        used |= {name for text in texts for name in named_in(text, given, placeholder_format)}
+        complete = sum(1 for own in values if all(own.get(name) for name in used))
+        if used and complete < recipients:
+            raise AirflowFailException(
+                f"personalisation has no value of a placeholder ({', '.join(sorted(used))}) for "
+                f"{recipients - complete} of {counted(recipients, 'recipient')}. They would read the placeholder. "
+                "Nothing was sent. Give each recipient an entry in personalisation with every value. Marks that "
+                "recipients are to read as they are can be given as their own value."
+            )
+        if broken := sorted(
+            name
+            for name in named_in(self.body.get("subject") or "", given, placeholder_format)
+            if any(has_control_character(own.get(name) or "") for own in values)
+        ):
+            raise AirflowFailException(
+                f"personalisation has a line break or another control character in a value of the subject "
+                f"({', '.join(broken)}). Nothing was sent. Remove it, as a subject is one line."
+            )
+        if missing := sorted({name for own in values for name, value in own.items() if value is None}):
+            raise AirflowFailException(
+                f"personalisation has no value that is text of a placeholder ({', '.join(missing)}). Nothing was sent."
+            )
+
+
+def without_byte_order_marks(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return fields, of which those named are texts, without byte order marks."""
+    texts = {name: strip_byte_order_marks(text) for name in names if isinstance(text := fields.get(name), str)}
+    return {**fields, **texts}
+
+
+def _names_of(entries: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the names of all placeholders that entries of the personalisation have values of."""
+    return tuple(dict.fromkeys(name for entry in (entries or {}).values() for name in entry["substitutions"]))
+
+
+def _readable_entry(entry: Mapping[str, Any], recipient: str) -> dict[str, Any]:
+    """Return an entry of the personalisation with its values as recipients read them."""
+    values = {str(name): readable_text(value) for name, value in entry["substitutions"].items()}
+    return {**entry, "to": recipient, "substitutions": values}

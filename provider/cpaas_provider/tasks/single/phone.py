@@ -1,0 +1,241 @@
+"""Requests to one phone that are made once: a passcode, and a purchase of airtime."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from cpaas_provider.api import operations
+from cpaas_provider.api.errors import CpaasRejectedError, CpaasUnknownOutcomeError
+from cpaas_provider.api.models.airtime import PurchaseOutcome, purchase_outcome
+from cpaas_provider.api.recipients.msisdn import Msisdn
+from cpaas_provider.api.values import no_value_reason
+from cpaas_provider.hooks.activity import record
+from cpaas_provider.sending.probes import OtpRecordProbe, otp_result
+from cpaas_provider.sending.spec import RequestResult, SendSpec
+from cpaas_provider.tasks.database.suppressions import StoredSuppressionList
+from cpaas_provider.tasks.errors import NotAllowedError
+from cpaas_provider.tasks.single.request import SingleRequest, latest_result
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from cpaas_provider.api.core import Call
+    from cpaas_provider.api.models.airtime import AirtimePurchase
+    from cpaas_provider.api.models.otp import OtpToken
+    from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.spec import Outcome, SuppressionList
+    from cpaas_provider.tasks.delivery.reports import DeliveryReports
+    from cpaas_provider.tasks.runtime import TaskRuntime
+
+log = logging.getLogger(__name__)
+
+INVALID_NUMBER = "invalid_number"
+"""The reason of the suppression list by which no passcode is requested."""
+
+_NOT_BOUGHT = {
+    "duplicate": "the service bought the same amount for this recipient a short while ago and did not buy it again",
+    "failed": "the purchase failed at the network",
+    "error": "the purchase failed at the service",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtpSpec(SendSpec):
+    """One request for a passcode, checked and complete."""
+
+    def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
+        """Return the request."""
+        return operations.request_otp(Msisdn(recipients[0]), **self.body)
+
+    def read_result(self, response: OtpToken, *, repeated: bool) -> RequestResult:
+        """Return the passcode's id, status and times."""
+        return RequestResult(response.id, details=otp_result(response, self.body["expires_in"]))
+
+
+@dataclass(frozen=True)
+class OtpRequest(SingleRequest):
+    """One request for a passcode.
+
+    :param token: a code of the author's own
+    """
+
+    recipient: Any = field(repr=False)
+    length: Any = None
+    expires_in: Any = None
+    token: Any = field(default=None, repr=False)
+    channel: str | None = None
+
+    def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
+        """Return the one request for a passcode."""
+        if self.token is not None and (reason := no_value_reason(self.token)):
+            raise AirflowFailException(f"token {reason}. Nothing was sent. Leave it out, or give a code.")
+        recipient = _allowed_msisdn(self.recipient, runtime.connection)
+        return OtpSpec(
+            operation="request_otp",
+            recipients=(recipient,),
+            body={"length": self.length, "expires_in": self.expires_in, "token": self.token, "channel": self.channel},
+            probes=(OtpRecordProbe(recipient, self.expires_in), *reports.probes()),
+        )
+
+    def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
+        """Return the numbers that can never be reached. An opt-out does not count: the recipient asks for a code."""
+        return StoredSuppressionList(runtime, self.channel or "sms", (INVALID_NUMBER,))
+
+    def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
+        """Return the passcode's id, status and times."""
+        requested = latest_result(outcome)
+        names = ("id", "status", "status_desc", "outcome", "created_datetime", "expires_at")
+        return {name: requested.get(name) for name in names}
+
+    def record_activity(self, result: Mapping[str, Any], runtime: TaskRuntime) -> None:
+        """Record that a passcode was requested."""
+        from cpaas_provider.database.activity.single_requests import record_passcode
+
+        if result["id"]:
+            record(
+                partial(
+                    record_passcode,
+                    conn_id=runtime.conn_id,
+                    otp_id=str(result["id"]),
+                    dag_id=runtime.place.dag_id,
+                    requested_at=_moment(result["created_datetime"]) or datetime.now(UTC),
+                    expires_at=_moment(result["expires_at"]),
+                )
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AirtimeSpec(SendSpec):
+    """One purchase of airtime, checked and complete."""
+
+    network: str
+    amount: Any
+    external_ref: str | None = None
+
+    def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
+        """Return the request."""
+        return operations.buy_airtime(
+            self.network,
+            self.amount,
+            Msisdn(recipients[0]),
+            callback=callback_url,
+            external_ref=reference if self.external_ref is None else self.external_ref,
+        )
+
+    def read_result(self, response: AirtimePurchase, *, repeated: bool) -> RequestResult:
+        """Return the purchase's id, status and cost.
+
+        :raises CpaasRejectedError: when nothing was bought
+        :raises CpaasUnknownOutcomeError: when the status is not one of the contract, or the purchase was refunded
+        """
+        outcome, is_duplicate = response.outcome, response.outcome is PurchaseOutcome.DUPLICATE
+        # A deliberate repeat asks exactly this: does the service know the same purchase?
+        if outcome is PurchaseOutcome.FAILED or (is_duplicate and not repeated):
+            reason = _NOT_BOUGHT[str(response.status).strip().lower()]
+            raise CpaasRejectedError(
+                f"Airtime was not bought: {reason}. Purchase {response.id}.", operation="buy_airtime"
+            )
+        if outcome is PurchaseOutcome.UNKNOWN:
+            raise CpaasUnknownOutcomeError(
+                f"buy_airtime: purchase {response.id} has the status {response.status!r}, or was refunded. This does "
+                "not show whether it was bought. Check the service's own records before you buy again.",
+                operation="buy_airtime",
+            )
+        if is_duplicate:
+            log.info("The service reports a duplicate: an earlier request bought it. Nothing was bought again.")
+        charge = response.meta.charge if response.meta else None
+        details = {
+            "id": response.id,
+            "status": response.status,
+            "network": response.network,
+            "amount": self.amount,
+            "charge": charge.amount if charge else None,
+            "balance": charge.available_balance if charge else None,
+            "refunded": charge.refunded if charge else None,
+            "created_datetime": response.created_datetime.isoformat() if response.created_datetime else None,
+        }
+        return RequestResult(response.id, details=details)
+
+
+@dataclass(frozen=True)
+class AirtimeRequest(SingleRequest):
+    """One purchase of airtime."""
+
+    recipient: Any = field(repr=False)
+    network: str
+    amount: Any
+    external_ref: str | None = None
+
+    def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
+        """Return the one purchase."""
+        return AirtimeSpec(
+            operation="buy_airtime",
+            recipients=(_allowed_msisdn(self.recipient, runtime.connection),),
+            body={"network": self.network, "amount": str(self.amount)},
+            probes=reports.probes(),
+            network=self.network,
+            amount=self.amount,
+            external_ref=self.external_ref,
+        )
+
+    def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
+        """Return the purchase's id, status and cost."""
+        bought = latest_result(outcome)
+        names = ("id", "status", "network", "charge", "balance", "refunded", "created_datetime")
+        # An earlier try may have bought it, when the amount was another.
+        return {
+            **{name: bought.get(name) for name in names},
+            "amount": bought.get("amount", self.amount),
+            "references": [entry.reference for entry in outcome.accepted],
+        }
+
+    def record_activity(self, result: Mapping[str, Any], runtime: TaskRuntime) -> None:
+        """Record the purchase."""
+        from cpaas_provider.database.activity.single_requests import AirtimePurchaseRow, record_purchase
+        from cpaas_provider.delivery.tracking.sent_requests import record_repeated_purchase
+
+        if not result["references"]:
+            return
+        purchase = AirtimePurchaseRow(
+            runtime.conn_id,
+            result["references"][0],
+            *runtime.place,
+            network=str(result["network"] or "")[:40],
+            amount=float(result["amount"]),
+            charge=result["charge"],
+            status=str(result["status"] or "")[:50],
+            bought_at=_moment(result["created_datetime"]) or datetime.now(UTC),
+        )
+
+        def work(connection: Connection) -> None:
+            record_purchase(connection, purchase)
+            # The task succeeded, so an earlier request bought it.
+            if purchase_outcome(purchase.status) is PurchaseOutcome.DUPLICATE:
+                record_repeated_purchase(connection, purchase.conn_id, purchase.reference)
+
+        record(work)
+
+
+def _allowed_msisdn(recipient: Any, connection: CpaasConnection) -> str:
+    """Return a phone number as international digits. Fail if it is none, skip if the connection does not allow it."""
+    found = connection.settings.recipient_reader("phone").read_list([recipient])
+    for _, reason in found.invalid:
+        raise AirflowFailException(f"The recipient {reason}. Nothing was sent. Correct the recipient.")
+    for allowed in found.allowed:
+        return allowed
+    raise NotAllowedError("The recipient is not on allowed_recipients of the connection. Nothing was sent.")
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

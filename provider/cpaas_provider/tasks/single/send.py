@@ -1,0 +1,198 @@
+"""One try of an operator that makes one request, at most once across all tries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from cpaas_provider.sending.engine import SendEngine
+from cpaas_provider.sending.errors import PartlyRejectedError
+from cpaas_provider.sending.journal.journal import Journal
+from cpaas_provider.sending.resolver import describe_unknown
+from cpaas_provider.sending.single import SingleSendState
+from cpaas_provider.sending.spec import OnUnknown, Outcome, UnknownPolicy
+from cpaas_provider.tasks.airflow import task_log
+from cpaas_provider.tasks.database.frequency import open_frequency_cap
+from cpaas_provider.tasks.delivery.reports import DeliveryReports, ReportOptions
+from cpaas_provider.tasks.errors import LeftOutError
+from cpaas_provider.tasks.runner import PARTIALLY_SENT, REPORT_KEY, Attempt
+
+if TYPE_CHECKING:
+    from cpaas_provider.sending.spec import SendSpec
+    from cpaas_provider.tasks.runtime import TaskRuntime
+    from cpaas_provider.tasks.single.request import SingleRequest
+
+
+@dataclass(frozen=True)
+class SendOptions:
+    """What an author says about unknown outcomes, clears and runs.
+
+    :param guards_run: whether backfills, catch-up runs and stale runs do not send
+    :param use_suppression_list: whether recipients on the stored suppression list are left out
+    :param frequency_cap: how many messages of the category a recipient may get, and within how long
+    """
+
+    on_unknown: str = "fail"
+    unknown_timeout: timedelta = timedelta(minutes=10)
+    resend_on_clear: bool = False
+    allow_backfill: bool = False
+    max_lateness: timedelta | None = timedelta(days=1)
+    guards_run: bool = True
+    use_suppression_list: bool = True
+    frequency_cap: tuple[int, timedelta] | None = None
+    frequency_category: str | None = None
+
+
+def open_journal(runtime: TaskRuntime, options: SendOptions, *, several: bool = False) -> Journal:
+    """Return the task's journal.
+
+    :param several: whether the task makes several sends, of whatever operation
+    :raises PreflightError: outside of a task
+    """
+    return Journal(
+        runtime.require_state_store(),
+        runtime.connection.hash_secrets,
+        runtime.task_key,
+        runtime.try_info,
+        resend_on_clear=options.resend_on_clear,
+        several=several,
+    )
+
+
+@dataclass(kw_only=True)
+class SingleSend(Attempt):
+    """One try of a single send.
+
+    :param request: what is to be requested once
+    """
+
+    is_send = has_task_journal = True
+
+    request: SingleRequest
+    options: SendOptions
+    report_options: ReportOptions
+    runtime: TaskRuntime
+    _journal: Journal | None = field(default=None, init=False)
+
+    def run(self) -> dict[str, Any]:
+        """Log the begin, and send, or send what is left."""
+        _ = self.runtime.async_client
+        self.runtime.log_begin()
+        return self.send()
+
+    def send(self) -> dict[str, Any]:
+        """Send, or send what is left."""
+        log = self.runtime.log
+        sender = SingleSender(self.request, self.options, self.report_options, self.runtime)
+        self._journal = open_journal(self.runtime, self.options)
+        try:
+            spec = sender.build_spec()
+        except (AirflowFailException, AirflowSkipException) as error:
+            if Outcome.of(self._journal.records):
+                raise AirflowFailException(f"{error} {PARTIALLY_SENT}") from None
+            raise
+        state = sender.open_state(spec, self._journal)
+        outcome = sender.run_engine(state)
+        sender.check_left_out(state, outcome)
+        if outcome.accepted and outcome.earlier:
+            log.info("%s", task_log.nothing_left())
+        result = sender.build_result(outcome)
+        self.runtime.log_done(result)
+        return result
+
+    def push_report(self, *, quietly: bool) -> bool:
+        """Push the report of all tries. Return whether something was sent or is unknown."""
+        outcome = Outcome.of(self._journal.records) if self._journal else Outcome()
+        if not outcome:
+            return False
+        if outcome.unknown and not quietly:
+            self.runtime.log.error("%s", describe_unknown(outcome.unknown, outcome.unknown_recipients))
+        self.runtime.push_or_warn(REPORT_KEY, outcome.report())
+        return True
+
+
+class SingleSender:
+    """The steps of a single send that operators and the idempotent client share, and what the engine needs of its try.
+
+    :param request: what is to be requested once
+    """
+
+    def __init__(
+        self, request: SingleRequest, options: SendOptions, report_options: ReportOptions, runtime: TaskRuntime
+    ) -> None:
+        self._request = request
+        self._options = options
+        self._runtime = runtime
+        self._reports = DeliveryReports(report_options, runtime)
+        self.stop = runtime.stop
+        self.cli_address = runtime.cli_address
+
+    def build_spec(self) -> SendSpec:
+        """Return what is to be sent, checked as far as possible before anything leaves."""
+        return self._request.build_spec(self._runtime, self._reports)
+
+    def open_state(self, spec: SendSpec, journal: Journal) -> SingleSendState:
+        """Return the status of the recipients of a send."""
+        options, runtime = self._options, self._runtime
+        frequency_cap = None
+        if self._request.is_message:
+            send = journal.log.reference((), spec.operation)
+            frequency_cap = open_frequency_cap(
+                runtime, options.frequency_cap, options.frequency_category, send, runtime.confirm_current
+            )
+        suppressions = self._request.suppressions(runtime) if options.use_suppression_list else None
+        return SingleSendState(spec, journal, self._reports, suppressions=suppressions, frequency_cap=frequency_cap)
+
+    def run_engine(self, state: SingleSendState) -> Outcome:
+        """Send, or send what is left. Record it for delivery tracking, also if the service rejects some recipients."""
+        spec = state.spec
+        policy = UnknownPolicy(OnUnknown(self._options.on_unknown), self._options.unknown_timeout, spec.probes)
+        engine = SendEngine(state, self._runtime.async_client, self, policy)
+        try:
+            self._runtime.run(engine.run())
+        except PartlyRejectedError:
+            self._reports.record_outcome(state.outcome(), spec.recipients, state.rejected())
+            raise
+        outcome = state.outcome()
+        self._reports.record_outcome(outcome, spec.recipients, state.rejected())
+        return outcome
+
+    def check_may_send(self) -> None:
+        """Raise where the run does not send, or where delivery reports would be lost."""
+        if self._options.guards_run:
+            self._runtime.check_run_may_send(
+                allow_backfill=self._options.allow_backfill, max_lateness=self._options.max_lateness
+            )
+        self._reports.begin()
+
+    def check_left_out(self, state: SingleSendState, outcome: Outcome) -> None:
+        """Count the recipients that guards left out.
+
+        :raises LeftOutError: when no recipient is left
+        """
+        suppressed, capped = len(state.suppressed), len(state.frequency_capped)
+        self._request.record_left_out(suppressed, capped)
+        if outcome or not (suppressed or capped):
+            return
+        reasons = ["on the suppression list"] * bool(suppressed) + ["at the frequency cap"] * bool(capped)
+        hint = (
+            " `airflow cpaas suppressions list` shows the list, and use_suppression_list=False sends without it."
+            if suppressed
+            else ""
+        )
+        whose = "The recipient is" if suppressed + capped == 1 else "All recipients are"
+        raise LeftOutError(f"{whose} {' or '.join(reasons)}. Nothing was sent.{hint}")
+
+    def build_result(self, outcome: Outcome) -> dict[str, Any]:
+        """Return the result of a single send, as small JSON, and record it for the pages in Airflow's UI."""
+        result = {
+            **self._request.result(outcome, self._runtime),
+            **self._reports.result_fields(),
+            "unknown_recipients": outcome.unknown_recipients,
+            "unknown_references": [entry.reference for entry in outcome.unknown],
+        }
+        self._request.record_activity(result, self._runtime)
+        return result
