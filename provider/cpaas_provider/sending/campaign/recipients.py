@@ -160,17 +160,20 @@ class RecipientTable:
     def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Add rows at the end.
 
-        :param rows: each with the fields of ``RecipientRow``
+        :param rows: each with the fields of ``RecipientRow``; an empty text counts as ``None``
         """
         self.database.executemany(
             "INSERT INTO recipient (row, status, member, address, placeholder_values, pages, encoding, zone, reason, "
-            "saved_pages) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "saved_pages) VALUES (?, ?, ?, ?, NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, ''), "
+            "NULLIF(?, ''), NULLIF(?, ''))",
             rows,
         )
 
     def suppress(self, members: Iterable[bytes]) -> None:
         """Record recipients that must not be sent to."""
-        self.database.executemany("INSERT OR IGNORE INTO suppressed VALUES (?)", ((member,) for member in members))
+        self.database.executemany(
+            "INSERT OR IGNORE INTO suppressed VALUES (?)", ((bytearray(member),) for member in members)
+        )
 
     def has_suppressed(self) -> bool:
         """Return whether there are recipients that must not be sent to."""
