@@ -59,7 +59,7 @@ EFFECTS = {
 
 SUBJECTS: tuple[tuple[str, str], ...] = (
     (r"^(hooks|api/settings|api/http/transport|api/recipients/allowlist)", "connection"),
-    (r"otp|tasks/single/phone", "passcodes"),
+    (r"otp|sending/requests/phone", "passcodes"),
     (r"airtime", "airtime"),
     (r"^contacts/|(operators|tasks)/contact", "contacts"),
     (r"^cli/|by_hand|resolution", "command-line"),

@@ -21,6 +21,8 @@ from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.sending.errors import ProbeLaterError, RunNotAllowedError
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.requests.message import EMAIL, SMS, MessageRequest
+from cpaas_provider.sending.requests.phone import AirtimeRequest, OtpRequest
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import Outcome
@@ -29,15 +31,13 @@ from cpaas_provider.tasks.delivery.reports import ReportOptions
 from cpaas_provider.tasks.errors import LeftOutError, NotAllowedError, PreflightError
 from cpaas_provider.tasks.runner import airflow_exception
 from cpaas_provider.tasks.runtime import TaskRuntime
-from cpaas_provider.tasks.single.message import EMAIL, SMS, MessageRequest
-from cpaas_provider.tasks.single.phone import AirtimeRequest, OtpRequest
 from cpaas_provider.tasks.single.send import SendOptions, SingleSender, open_journal
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from cpaas_provider.sending.requests.request import SingleRequest
     from cpaas_provider.tasks.runtime import Hook
-    from cpaas_provider.tasks.single.request import SingleRequest
 
 log = logging.getLogger(__name__)
 

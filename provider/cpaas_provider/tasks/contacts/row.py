@@ -22,11 +22,11 @@ from cpaas_provider.contacts.sync.rows.finder import Presence, RowFinder
 from cpaas_provider.contacts.sync.rows.single_row import RowUpsert, SingleRow, key_hash
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.sending.errors import StoppedError as NotBegunError
+from cpaas_provider.sending.requests.request import SingleRequest, latest_result
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError
 from cpaas_provider.sending.spec import RequestResult, SendSpec
 from cpaas_provider.tasks.database.shared_database import check_database
 from cpaas_provider.tasks.runner import Attempt, ReadAttempt
-from cpaas_provider.tasks.single.request import SingleRequest, latest_result
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call

@@ -21,9 +21,9 @@ from cpaas_provider.tasks.errors import LeftOutError
 from cpaas_provider.tasks.runner import PARTIALLY_SENT, REPORT_KEY, Attempt
 
 if TYPE_CHECKING:
+    from cpaas_provider.sending.requests.request import SingleRequest
     from cpaas_provider.sending.spec import SendSpec
     from cpaas_provider.tasks.runtime import TaskRuntime
-    from cpaas_provider.tasks.single.request import SingleRequest
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from cpaas_provider.api.text.sms import (
 )
 from cpaas_provider.api.values import no_value_reason, readable_text
 from cpaas_provider.sending.campaign import content
+from cpaas_provider.sending.requests.request import SingleRequest
 from cpaas_provider.sending.spec import RequestResult, SendSpec, channel_of
 from cpaas_provider.tasks.database.suppressions import StoredSuppressionList
 from cpaas_provider.tasks.errors import NotAllowedError
-from cpaas_provider.tasks.single.request import SingleRequest
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call

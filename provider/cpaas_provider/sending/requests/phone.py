@@ -18,10 +18,10 @@ from cpaas_provider.api.recipients.msisdn import Msisdn
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.hooks.activity import record
 from cpaas_provider.sending.probes import OtpRecordProbe, otp_result
+from cpaas_provider.sending.requests.request import SingleRequest, latest_result
 from cpaas_provider.sending.spec import RequestResult, SendSpec
 from cpaas_provider.tasks.database.suppressions import StoredSuppressionList
 from cpaas_provider.tasks.errors import NotAllowedError
-from cpaas_provider.tasks.single.request import SingleRequest, latest_result
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
