@@ -68,7 +68,7 @@ SUBJECTS: tuple[tuple[str, str], ...] = (
     (r"^(delivery|assets|links|plugin)|sensors/|triggers/|tasks/delivery/|concerned|pages/", "delivery"),
     (r"^notifications/|database/alerts", "notifications"),
     (r"campaign|^task_groups/", "campaigns"),
-    (r"^(api|operators|tasks)/", "sends"),
+    (r"^(api|operators|tasks|sending/requests)/", "sends"),
     (r"^sending/|^_common", "journal"),
 )
 """Which part of the code a message comes from says which section it stands in; the first pattern that fits counts."""

@@ -1,15 +1,49 @@
-"""What a task requests once: the base of messages, passcodes, purchases and new rows."""
+"""What is requested once: the base of messages, passcodes, purchases and new rows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Sequence
 
-    from cpaas_provider.sending.spec import Outcome, SendSpec, SuppressionList
-    from cpaas_provider.tasks.delivery.reports import DeliveryReports
-    from cpaas_provider.tasks.runtime import TaskRuntime
+    from cpaas_provider.api.settings import ClientSettings
+    from cpaas_provider.sending.spec import Outcome, OutcomeProbe, SendSpec
+
+
+class SendSettings(Protocol):
+    """What a request needs of its connection."""
+
+    @property
+    def settings(self) -> ClientSettings:
+        """The settings of the client."""
+
+    @property
+    def sender_id(self) -> str | None:
+        """The default sender of SMS."""
+
+    @property
+    def email_sender_id(self) -> str | None:
+        """The default sender of emails."""
+
+    @property
+    def recipients_per_request(self) -> int:
+        """The most recipients of one request."""
+
+    @property
+    def placeholder_format(self) -> str:
+        """How the service writes the placeholder called ``name``."""
+
+
+class SuppressionScope(NamedTuple):
+    """The entries of the suppression list that count for a request.
+
+    :param channel: their channel
+    :param reasons: their reasons; ``None`` for all
+    """
+
+    channel: str
+    reasons: Collection[str] | None = None
 
 
 class SingleRequest:
@@ -18,23 +52,29 @@ class SingleRequest:
     is_message = False
     """Whether the frequency cap counts it."""
 
-    def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
-        """Return what is to be sent, checked as far as possible before anything leaves."""
-        raise NotImplementedError
+    operation: ClassVar[str]
+    """The name of the operation."""
 
-    def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
-        """Return the stored suppression list, as far as it applies to this request; ``None`` if it does not."""
+    @property
+    def suppression_scope(self) -> SuppressionScope | None:
+        """The entries of the suppression list that count; ``None`` if the list does not count."""
         return None
+
+    def build_spec(self, connection: SendSettings, probes: Sequence[OutcomeProbe] = ()) -> SendSpec:
+        """Return what is to be sent, checked as far as possible before anything leaves.
+
+        :param probes: ways to establish an unknown outcome, beside those of the request itself
+        :raises InvalidRequestError: when it cannot be sent as it is
+        :raises NoRecipientsError: when ``allowed_recipients`` leaves out every recipient
+        """
+        raise NotImplementedError
 
     def record_left_out(self, suppressed: int, capped: int) -> None:
         """Take the numbers of recipients that guards left out, for the result."""
 
-    def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
-        """Return the task's result, as small JSON, from the results of all tries."""
+    def result(self, outcome: Outcome) -> dict[str, Any]:
+        """Return the result as small JSON, from the results of all tries."""
         raise NotImplementedError
-
-    def record_activity(self, result: Mapping[str, Any], runtime: TaskRuntime) -> None:
-        """Record the result for the pages in Airflow's UI, if they do not find it by other means."""
 
 
 def latest_result(outcome: Outcome) -> dict[str, Any]:

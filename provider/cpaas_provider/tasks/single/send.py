@@ -6,23 +6,24 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
-from cpaas_provider.sending.engine import SendEngine
-from cpaas_provider.sending.errors import PartlyRejectedError
+from cpaas_provider.sending.errors import InvalidRequestError, NoRecipientsError
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.resolver import describe_unknown
-from cpaas_provider.sending.single import SingleSendState
+from cpaas_provider.sending.send import SendPorts, open_send, send_once
 from cpaas_provider.sending.spec import OnUnknown, Outcome, UnknownPolicy
 from cpaas_provider.tasks.airflow import task_log
 from cpaas_provider.tasks.database.frequency import open_frequency_cap
+from cpaas_provider.tasks.database.suppressions import StoredSuppressionList
 from cpaas_provider.tasks.delivery.reports import DeliveryReports, ReportOptions
-from cpaas_provider.tasks.errors import LeftOutError
 from cpaas_provider.tasks.runner import PARTIALLY_SENT, REPORT_KEY, Attempt
+from cpaas_provider.tasks.single.activity import RECORDERS
 
 if TYPE_CHECKING:
     from cpaas_provider.sending.requests.request import SingleRequest
-    from cpaas_provider.sending.spec import SendSpec
+    from cpaas_provider.sending.single import SingleSendState
+    from cpaas_provider.sending.spec import FrequencyCap, SendSpec
     from cpaas_provider.tasks.runtime import TaskRuntime
 
 
@@ -90,12 +91,12 @@ class SingleSend(Attempt):
         self._journal = open_journal(self.runtime, self.options)
         try:
             spec = sender.build_spec()
-        except (AirflowFailException, AirflowSkipException) as error:
+        except (InvalidRequestError, NoRecipientsError) as error:
             if Outcome.of(self._journal.records):
                 raise AirflowFailException(f"{error} {PARTIALLY_SENT}") from None
             raise
-        state = sender.open_state(spec, self._journal)
-        outcome = sender.run_engine(state)
+        state = open_send(spec, self._journal, sender)
+        outcome = sender.send(state)
         sender.check_left_out(state, outcome)
         if outcome.accepted and outcome.earlier:
             log.info("%s", task_log.nothing_left())
@@ -114,8 +115,8 @@ class SingleSend(Attempt):
         return True
 
 
-class SingleSender:
-    """The steps of a single send that operators and the idempotent client share, and what the engine needs of its try.
+class SingleSender(SendPorts):
+    """The steps of a single send that operators and the idempotent client share, and what the send needs of its try.
 
     :param request: what is to be requested once
     """
@@ -127,38 +128,31 @@ class SingleSender:
         self._options = options
         self._runtime = runtime
         self._reports = DeliveryReports(report_options, runtime)
-        self.stop = runtime.stop
         self.cli_address = runtime.cli_address
+        scope = request.suppression_scope if options.use_suppression_list else None
+        super().__init__(runtime.stop, self._reports, StoredSuppressionList(runtime, *scope) if scope else None)
 
     def build_spec(self) -> SendSpec:
         """Return what is to be sent, checked as far as possible before anything leaves."""
-        return self._request.build_spec(self._runtime, self._reports)
+        return self._request.build_spec(self._runtime.connection, self._reports.probes())
 
-    def open_state(self, spec: SendSpec, journal: Journal) -> SingleSendState:
-        """Return the status of the recipients of a send."""
+    def open_frequency_cap(self, send: str) -> FrequencyCap | None:
+        """Return the frequency cap of a message, ``None`` where its messages are not counted."""
+        if not self._request.is_message:
+            return None
         options, runtime = self._options, self._runtime
-        frequency_cap = None
-        if self._request.is_message:
-            send = journal.log.reference((), spec.operation)
-            frequency_cap = open_frequency_cap(
-                runtime, options.frequency_cap, options.frequency_category, send, runtime.confirm_current
-            )
-        suppressions = self._request.suppressions(runtime) if options.use_suppression_list else None
-        return SingleSendState(spec, journal, self._reports, suppressions=suppressions, frequency_cap=frequency_cap)
+        return open_frequency_cap(
+            runtime, options.frequency_cap, options.frequency_category, send, runtime.confirm_current
+        )
 
-    def run_engine(self, state: SingleSendState) -> Outcome:
-        """Send, or send what is left. Record it for delivery tracking, also if the service rejects some recipients."""
-        spec = state.spec
-        policy = UnknownPolicy(OnUnknown(self._options.on_unknown), self._options.unknown_timeout, spec.probes)
-        engine = SendEngine(state, self._runtime.async_client, self, policy)
-        try:
-            self._runtime.run(engine.run())
-        except PartlyRejectedError:
-            self._reports.record_outcome(state.outcome(), spec.recipients, state.rejected())
-            raise
-        outcome = state.outcome()
-        self._reports.record_outcome(outcome, spec.recipients, state.rejected())
-        return outcome
+    def send(self, state: SingleSendState, *, waits: bool = False) -> Outcome:
+        """Send, or send what is left.
+
+        :param waits: whether to wait here while a probe may still establish an outcome
+        """
+        options = self._options
+        policy = UnknownPolicy(OnUnknown(options.on_unknown), options.unknown_timeout, state.spec.probes)
+        return self._runtime.run(send_once(state, self._runtime.async_client, self, policy, waits=waits))
 
     def check_may_send(self) -> None:
         """Raise where the run does not send, or where delivery reports would be lost."""
@@ -171,7 +165,7 @@ class SingleSender:
     def check_left_out(self, state: SingleSendState, outcome: Outcome) -> None:
         """Count the recipients that guards left out.
 
-        :raises LeftOutError: when no recipient is left
+        :raises NoRecipientsError: when no recipient is left
         """
         suppressed, capped = len(state.suppressed), len(state.frequency_capped)
         self._request.record_left_out(suppressed, capped)
@@ -184,15 +178,16 @@ class SingleSender:
             else ""
         )
         whose = "The recipient is" if suppressed + capped == 1 else "All recipients are"
-        raise LeftOutError(f"{whose} {' or '.join(reasons)}. Nothing was sent.{hint}")
+        raise NoRecipientsError(f"{whose} {' or '.join(reasons)}. Nothing was sent.{hint}")
 
     def build_result(self, outcome: Outcome) -> dict[str, Any]:
         """Return the result of a single send, as small JSON, and record it for the pages in Airflow's UI."""
         result = {
-            **self._request.result(outcome, self._runtime),
+            **self._request.result(outcome),
             **self._reports.result_fields(),
             "unknown_recipients": outcome.unknown_recipients,
             "unknown_references": [entry.reference for entry in outcome.unknown],
         }
-        self._request.record_activity(result, self._runtime)
+        if record := RECORDERS.get(self._request.operation):
+            record(result, self._runtime)
         return result
