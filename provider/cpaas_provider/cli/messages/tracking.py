@@ -29,6 +29,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.model import RequestRecord
+from cpaas_provider.sending.send import NoReports
 from cpaas_provider.sending.spec import Outcome
 
 DAG_ID = "airflow cpaas"
@@ -39,7 +40,7 @@ class ReportsLostError(SendingError):
     """Delivery reports of the request would be lost, so it was not sent."""
 
 
-class Tracking:
+class Tracking(NoReports):
     """The delivery reports of one request.
 
     :param args: the arguments of the command. With a reference of the user's own, account webhooks name the message by
@@ -85,7 +86,7 @@ class Tracking:
         """Return where the service sends the delivery reports of a request."""
         return None if self._receiver is None else self._receiver.url(reference, reference, recipients)
 
-    def record(self, outcome: Outcome, rejected: Sequence[str]) -> None:
+    def record_outcome(self, outcome: Outcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
         """Record the accepted requests, each of which is a campaign by itself.
 
         :param rejected: the recipients that the service rejected from them
