@@ -6,71 +6,53 @@ import logging
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
-from cpaas_provider.sending.engine import SendEngine
+from cpaas_provider.sending.engine import SendEngine, TryPorts
 from cpaas_provider.sending.errors import PartlyRejectedError, ProbeLaterError
 from cpaas_provider.sending.hashing import campaign_identity
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.store import TryInfo
-from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.single import SingleSendState
-from cpaas_provider.sending.spec import Client, FrequencyCap, Outcome, SendSpec, SuppressionList, UnknownPolicy
+from cpaas_provider.sending.spec import Client, Delivery, Outcome, UnknownPolicy
 
 log = logging.getLogger(__name__)
 
 
-class NoReports:
-    """Delivery tracking of a send without delivery reports. Others have the same methods."""
-
-    def callback_url(self, reference: str, recipients: int) -> str | None:
-        """Return the URL for the delivery reports of a request; ``None`` for no delivery reports."""
-        return None
+class SendReports(Delivery, Protocol):
+    """What a single send needs of delivery tracking."""
 
     def record_outcome(self, outcome: Outcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
-        """Record the accepted requests for delivery tracking. This may block.
+        """Record the accepted requests. This may block.
 
         :param rejected: the recipients that the service rejected from them
         """
 
 
-class SendPorts:
-    """What a send needs of who makes it. The defaults are those of a send that nothing guards.
+class NoReports:
+    """Delivery tracking of a send without delivery reports."""
 
-    :param stop: ends the send
-    :param suppressions: the stored suppression list; ``None`` without one
-    """
-
-    cli_address = ""
-    """The task instance as an argument of `airflow cpaas journal`; empty outside of a task."""
-
-    def __init__(self, stop: StopSignal, reports: NoReports, suppressions: SuppressionList | None = None) -> None:
-        self.stop = stop
-        self.reports = reports
-        self.suppressions = suppressions
-
-    def open_frequency_cap(self, send: str) -> FrequencyCap | None:
-        """Return what counts messages to recipients over all sends; ``None`` without it.
-
-        :param send: the name of this send, the same in all its tries
-        """
+    def callback_url(self, reference: str, recipients: int) -> str | None:
+        """Return ``None``: the service sends no delivery reports."""
         return None
 
-    def check_may_send(self) -> None:
-        """Raise if no request may leave. This may block."""
-
-
-def open_send(spec: SendSpec, journal: Journal, ports: SendPorts) -> SingleSendState:
-    """Return the status of the recipients of a send, as earlier tries left it."""
-    cap = ports.open_frequency_cap(journal.log.reference((), spec.operation))
-    return SingleSendState(spec, journal, ports.reports, suppressions=ports.suppressions, frequency_cap=cap)
+    def record_outcome(self, outcome: Outcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+        """Record nothing."""
 
 
 async def send_once(
-    state: SingleSendState, client: Client, ports: SendPorts, policy: UnknownPolicy, *, waits: bool = False
+    state: SingleSendState,
+    client: Client,
+    ports: TryPorts,
+    reports: SendReports,
+    policy: UnknownPolicy,
+    *,
+    waits: bool = False,
 ) -> Outcome:
     """Make the request to the remaining recipients, and resolve what is unknown. Record it for delivery tracking.
 
+    :param state: the recipients of the request, and what the journal knows of them
+    :param ports: the stop signal, and what else the send needs of who makes it
     :param waits: whether to wait here while a probe may still establish an outcome
     :return: the outcome of all tries
     :raises CpaasError: when the request was rejected or not sent
@@ -90,10 +72,10 @@ async def send_once(
                 log.warning("%s Waiting until %s.", later, later.until.isoformat(timespec="seconds"))
                 await ports.stop.sleep(max(0.0, (later.until - datetime.now(UTC)).total_seconds()))
     except PartlyRejectedError:
-        ports.reports.record_outcome(state.outcome(), state.spec.recipients, state.rejected())
+        reports.record_outcome(state.outcome(), state.spec.recipients, state.rejected())
         raise
     outcome = state.outcome()
-    ports.reports.record_outcome(outcome, state.spec.recipients, state.rejected())
+    reports.record_outcome(outcome, state.spec.recipients, state.rejected())
     return outcome
 
 

@@ -23,7 +23,6 @@ from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.requests.message import EMAIL, SMS, MessageRequest
 from cpaas_provider.sending.requests.phone import AirtimeRequest, OtpRequest
-from cpaas_provider.sending.send import open_send
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.spec import Outcome
 from cpaas_provider.tasks import validators
@@ -267,7 +266,7 @@ class IdempotentClient:
             # Keyed, as a key may be a number or an address.
             scope = journal.hasher.body({"idempotency_key": key})[:16]
             spec = replace(spec, operation=f"{spec.operation}/{scope}")
-        state = open_send(spec, journal, sender)
+        state = sender.open_state(spec, journal)
         self._check_content(state)
         outcome = sender.send(state, waits=True)
         try:

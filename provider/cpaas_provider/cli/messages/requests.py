@@ -25,7 +25,7 @@ from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.resolver import describe_unknown
-from cpaas_provider.sending.send import NoReports, SendPorts, open_memory_journal, open_send, send_once
+from cpaas_provider.sending.send import NoReports, SendReports, open_memory_journal, send_once
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import (
@@ -56,15 +56,18 @@ class Sent:
     suppressed: int = 0
 
 
-class _Ports(SendPorts):
-    """What a send needs of a command."""
+@dataclass(frozen=True)
+class _Ports:
+    """What the engine needs of a command."""
 
     stop: _CommandStop
+    tracking: Tracking | None
+    cli_address = ""
 
     def check_may_send(self) -> None:
         """Raise if delivery reports would be lost."""
-        if isinstance(self.reports, Tracking):
-            self.reports.check()
+        if self.tracking is not None:
+            self.tracking.check()
 
 
 def run_request(
@@ -89,11 +92,11 @@ def run_request(
     on_unknown = OnUnknown.RESEND if getattr(args, "resend_unknown", False) else OnUnknown.SKIP
     policy = UnknownPolicy(on_unknown, wait, spec.probes)
     with _open_journal(spec, key, args.conn_id, connection, database) as journal, _stopped_by_signals() as stop:
-        ports = _Ports(stop, tracking or NoReports(), suppressions)
-        state = open_send(spec, journal, ports)
+        reports = tracking or NoReports()
+        state = SingleSendState(spec, journal, reports, suppressions=suppressions)
         partly = None
         try:
-            asyncio.run(_run(state, connection, ports, policy))
+            asyncio.run(_run(state, connection, _Ports(stop, tracking), reports, policy))
         except PartlyRejectedError:
             rejected = [entry for entry in state.records if entry.state is State.REJECTED]
             partly = rejected[-1].reason if rejected else None
@@ -106,7 +109,7 @@ def run_request(
             if not state.outcome():
                 warn("Nothing was sent: the command was stopped by Ctrl-C.")
                 raise SystemExit(STOPPED) from None
-            ports.reports.record_outcome(state.outcome(), spec.recipients, state.rejected())
+            reports.record_outcome(state.outcome(), spec.recipients, state.rejected())
     outcome = state.outcome()
     if outcome.unknown_recipients:
         _end_unknown(spec.operation, outcome, key)
@@ -116,9 +119,11 @@ def run_request(
     return Sent(outcome, changed, partly, len(state.suppressed))
 
 
-async def _run(state: SingleSendState, connection: CpaasConnection, ports: _Ports, policy: UnknownPolicy) -> None:
+async def _run(
+    state: SingleSendState, connection: CpaasConnection, ports: _Ports, reports: SendReports, policy: UnknownPolicy
+) -> None:
     async with ports.stop.cancelling(), await asyncio.to_thread(connection.make_async_client) as client:
-        await send_once(state, client, ports, policy, waits=True)
+        await send_once(state, client, ports, reports, policy, waits=True)
 
 
 def _end_unknown(operation: str, outcome: Outcome, key: str | None) -> None:

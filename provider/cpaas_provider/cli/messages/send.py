@@ -26,8 +26,6 @@ from cpaas_provider.sending.errors import MissingValuesError, NoSenderError, Too
 from cpaas_provider.sending.requests.message import EMAIL, SMS, MessageKind, MessageRequest, MessageSpec
 
 _SHOWN = 20
-
-
 _SMS_FIELDS = ("template_id", "channel")
 _EMAIL_FIELDS = ("template_id", "subject", "from_name", "reply_to")
 
@@ -59,9 +57,8 @@ def _send(name: str, kind: MessageKind, fields: Sequence[str], args: Namespace) 
         encoding=encoding,
     )
     spec = _build_spec(request, connection)
-    content = spec.body["content"]
-    if encoding is not None and content is not None and not is_gsm7(content):
-        unwritable = counted(count_other_characters(content), "character")
+    if encoding is not None and text is not None and not is_gsm7(spec.body["content"]):
+        unwritable = counted(count_other_characters(text), "character")
         say(f"--encoding gsm7 leaves the text in UCS-2: {unwritable} of it have no form in GSM-7.", aside(args))
     # Refuse a request that breaks the contract before its key is used, and in a dry run.
     spec.build_call(spec.recipients, "cpaas-dry-run", None).build(connection.settings)
@@ -91,7 +88,9 @@ def _send(name: str, kind: MessageKind, fields: Sequence[str], args: Namespace) 
                 "recipients": sent.outcome.sent,
                 "not_allowed": request.skipped,
                 "suppressed": sent.suppressed,
-                **{field: result[field] for field in ("charge", *kind.result_fields, "references")},
+                "charge": result["charge"],
+                **{field: result[field] for field in ("balance", *kind.estimate_fields, "created_datetime")},
+                "references": result["references"],
                 "delivery_reports": tracking.endpoint if tracking else None,
                 "sent_by_earlier_run": sent.outcome.earlier,
             },

@@ -29,7 +29,6 @@ from cpaas_provider.delivery.tracking.sent_requests import (
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.model import RequestRecord
-from cpaas_provider.sending.send import NoReports
 from cpaas_provider.sending.spec import Outcome
 
 DAG_ID = "airflow cpaas"
@@ -40,7 +39,7 @@ class ReportsLostError(SendingError):
     """Delivery reports of the request would be lost, so it was not sent."""
 
 
-class Tracking(NoReports):
+class Tracking:
     """The delivery reports of one request.
 
     :param args: the arguments of the command. With a reference of the user's own, account webhooks name the message by

@@ -58,11 +58,6 @@ class MessageKind:
     text_fields: tuple[str, ...]
     estimate_fields: tuple[str, ...] = ()
 
-    @property
-    def result_fields(self) -> tuple[str, ...]:
-        """What a result has of the latest message, beside its id and charge."""
-        return ("balance", *self.estimate_fields, "created_datetime")
-
 
 SMS = MessageKind(
     content.SMS,
@@ -273,11 +268,12 @@ class MessageRequest(SingleRequest):
         """Return ids, counts and cost."""
         messages = [entry.result or {} for entry in outcome.accepted]
         latest = messages[-1] if messages else {}
+        names = ("balance", *self.kind.estimate_fields, "created_datetime")
         return {
             "id": latest.get("id"),
             "recipients": outcome.sent,
             "charge": total(message.get("charge") for message in messages),
-            **{name: latest.get(name) for name in self.kind.result_fields},
+            **{name: latest.get(name) for name in names},
             "skipped_not_allowed": self.skipped,
             "skipped_suppressed": self.suppressed,
             "skipped_frequency_cap": self.capped,

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from cpaas_provider.sending.send import NoReports
-
 if TYPE_CHECKING:
     from cpaas_provider.sending.spec import Outcome, OutcomeProbe
     from cpaas_provider.tasks.delivery.tracker import DeliveryTracker
@@ -30,7 +28,7 @@ class ReportOptions:
     track_recipients: bool = False
 
 
-class DeliveryReports(NoReports):
+class DeliveryReports:
     """The delivery reports of one try, as options and connection say.
 
     ``endpoint`` is where they arrive. ``tracker`` records what the callback endpoint waits for.

@@ -11,7 +11,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from cpaas_provider.sending.errors import InvalidRequestError, NoRecipientsError
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.resolver import describe_unknown
-from cpaas_provider.sending.send import SendPorts, open_send, send_once
+from cpaas_provider.sending.send import send_once
+from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import OnUnknown, Outcome, UnknownPolicy
 from cpaas_provider.tasks.airflow import task_log
 from cpaas_provider.tasks.database.frequency import open_frequency_cap
@@ -22,8 +23,7 @@ from cpaas_provider.tasks.single.activity import RECORDERS
 
 if TYPE_CHECKING:
     from cpaas_provider.sending.requests.request import SingleRequest
-    from cpaas_provider.sending.single import SingleSendState
-    from cpaas_provider.sending.spec import FrequencyCap, SendSpec
+    from cpaas_provider.sending.spec import SendSpec
     from cpaas_provider.tasks.runtime import TaskRuntime
 
 
@@ -95,7 +95,7 @@ class SingleSend(Attempt):
             if Outcome.of(self._journal.records):
                 raise AirflowFailException(f"{error} {PARTIALLY_SENT}") from None
             raise
-        state = open_send(spec, self._journal, sender)
+        state = sender.open_state(spec, self._journal)
         outcome = sender.send(state)
         sender.check_left_out(state, outcome)
         if outcome.accepted and outcome.earlier:
@@ -115,8 +115,8 @@ class SingleSend(Attempt):
         return True
 
 
-class SingleSender(SendPorts):
-    """The steps of a single send that operators and the idempotent client share, and what the send needs of its try.
+class SingleSender:
+    """The steps of a single send that operators and the idempotent client share, and what the engine needs of its try.
 
     :param request: what is to be requested once
     """
@@ -128,22 +128,25 @@ class SingleSender(SendPorts):
         self._options = options
         self._runtime = runtime
         self._reports = DeliveryReports(report_options, runtime)
+        self.stop = runtime.stop
         self.cli_address = runtime.cli_address
-        scope = request.suppression_scope if options.use_suppression_list else None
-        super().__init__(runtime.stop, self._reports, StoredSuppressionList(runtime, *scope) if scope else None)
 
     def build_spec(self) -> SendSpec:
         """Return what is to be sent, checked as far as possible before anything leaves."""
         return self._request.build_spec(self._runtime.connection, self._reports.probes())
 
-    def open_frequency_cap(self, send: str) -> FrequencyCap | None:
-        """Return the frequency cap of a message, ``None`` where its messages are not counted."""
-        if not self._request.is_message:
-            return None
+    def open_state(self, spec: SendSpec, journal: Journal) -> SingleSendState:
+        """Return the status of the recipients of a send."""
         options, runtime = self._options, self._runtime
-        return open_frequency_cap(
-            runtime, options.frequency_cap, options.frequency_category, send, runtime.confirm_current
-        )
+        frequency_cap = None
+        if self._request.is_message:
+            send = journal.log.reference((), spec.operation)
+            frequency_cap = open_frequency_cap(
+                runtime, options.frequency_cap, options.frequency_category, send, runtime.confirm_current
+            )
+        scope = self._request.suppression_scope if options.use_suppression_list else None
+        suppressions = StoredSuppressionList(runtime, *scope) if scope else None
+        return SingleSendState(spec, journal, self._reports, suppressions=suppressions, frequency_cap=frequency_cap)
 
     def send(self, state: SingleSendState, *, waits: bool = False) -> Outcome:
         """Send, or send what is left.
@@ -152,7 +155,8 @@ class SingleSender(SendPorts):
         """
         options = self._options
         policy = UnknownPolicy(OnUnknown(options.on_unknown), options.unknown_timeout, state.spec.probes)
-        return self._runtime.run(send_once(state, self._runtime.async_client, self, policy, waits=waits))
+        client = self._runtime.async_client
+        return self._runtime.run(send_once(state, client, self, self._reports, policy, waits=waits))
 
     def check_may_send(self) -> None:
         """Raise where the run does not send, or where delivery reports would be lost."""
