@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -52,8 +52,10 @@ class SingleRequest:
     is_message = False
     """Whether the frequency cap counts it."""
 
-    operation: ClassVar[str]
-    """The name of the operation."""
+    @property
+    def operation(self) -> str:
+        """The name of the operation."""
+        raise NotImplementedError
 
     @property
     def suppression_scope(self) -> SuppressionScope | None:
