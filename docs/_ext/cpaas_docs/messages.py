@@ -59,7 +59,7 @@ EFFECTS = {
 
 SUBJECTS: tuple[tuple[str, str], ...] = (
     (r"^(hooks|api/settings|api/http/transport|api/recipients/allowlist)", "connection"),
-    (r"otp|tasks/single/phone", "passcodes"),
+    (r"otp|sending/requests/phone", "passcodes"),
     (r"airtime", "airtime"),
     (r"^contacts/|(operators|tasks)/contact", "contacts"),
     (r"^cli/|by_hand|resolution", "command-line"),
@@ -68,7 +68,7 @@ SUBJECTS: tuple[tuple[str, str], ...] = (
     (r"^(delivery|assets|links|plugin)|sensors/|triggers/|tasks/delivery/|concerned|pages/", "delivery"),
     (r"^notifications/|database/alerts", "notifications"),
     (r"campaign|^task_groups/", "campaigns"),
-    (r"^(api|operators|tasks)/", "sends"),
+    (r"^(api|operators|tasks|sending/requests)/", "sends"),
     (r"^sending/|^_common", "journal"),
 )
 """Which part of the code a message comes from says which section it stands in; the first pattern that fits counts."""

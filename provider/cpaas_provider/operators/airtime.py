@@ -12,7 +12,7 @@ from cpaas_provider.operators.base_send import SendOperator
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.tasks.single.phone import AirtimeRequest
+    from cpaas_provider.sending.requests.phone import AirtimeRequest
 
 
 class BuyAirtimeOperator(SendOperator):
@@ -90,6 +90,6 @@ class BuyAirtimeOperator(SendOperator):
 
     def build_request(self) -> AirtimeRequest:
         """Return the one purchase."""
-        from cpaas_provider.tasks.single.phone import AirtimeRequest
+        from cpaas_provider.sending.requests.phone import AirtimeRequest
 
         return AirtimeRequest(self.rendered("recipient"), self.network, self.amount, self.external_ref)

@@ -12,9 +12,9 @@ from cpaas_provider.tasks import validators
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink
 
+    from cpaas_provider.sending.requests.request import SingleRequest
     from cpaas_provider.tasks.runner import Attempt
     from cpaas_provider.tasks.runtime import TaskRuntime
-    from cpaas_provider.tasks.single.request import SingleRequest
 
 OnUnknown = Literal["fail", "skip", "resend"]
 

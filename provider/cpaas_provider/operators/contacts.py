@@ -17,10 +17,10 @@ from cpaas_provider.tasks import validators
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.requests.request import SingleRequest
     from cpaas_provider.tasks.contacts.row import RowCells
     from cpaas_provider.tasks.runner import Attempt
     from cpaas_provider.tasks.runtime import TaskRuntime
-    from cpaas_provider.tasks.single.request import SingleRequest
     from cpaas_provider.tasks.single.send import SingleSend
 
 
@@ -115,7 +115,7 @@ class ContactRowOperator(CpaasOperator):
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the creation."""
-        from cpaas_provider.tasks.contacts.row import RowCreation
+        from cpaas_provider.sending.requests.contact_row import RowCreation
 
         return self._creation(RowCreation(self._cells()), runtime)
 
@@ -280,7 +280,7 @@ class UpsertContactRowOperator(ContactRowOperator):
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the update or creation."""
-        from cpaas_provider.tasks.contacts.row import KeyedUpsert, RowCreation, RowUpsertById, RunGuard
+        from cpaas_provider.tasks.contacts.row import KeyedUpsert, RowOfEarlierTry, RowUpsertById, RunGuard
 
         run_guard = RunGuard(self.allow_backfill, self.max_lateness)
         if self.has_key:
@@ -300,7 +300,7 @@ class UpsertContactRowOperator(ContactRowOperator):
             runtime,
             run_guard=run_guard,
             create_if_missing=self.create_if_missing,
-            creation=self._creation(RowCreation(self._cells(), updates_earlier=True), runtime),
+            creation=self._creation(RowOfEarlierTry(self._cells(), runtime), runtime),
         )
 
 

@@ -13,7 +13,7 @@ from cpaas_provider.operators.base_send import SendOperator
 from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
-    from cpaas_provider.tasks.single.message import MessageRequest
+    from cpaas_provider.sending.requests.message import MessageRequest
 
 BODY_FIELDS = ("content", "subject", "template_id", "from_name", "reply_to")
 """Fields of an email besides sender and recipients. An unknown request can only be sent again with the same values."""
@@ -119,7 +119,7 @@ class SendEmailOperator(SendOperator):
 
     def build_request(self) -> MessageRequest:
         """Return the one email."""
-        from cpaas_provider.tasks.single.message import EMAIL, MessageRequest
+        from cpaas_provider.sending.requests.message import EMAIL, MessageRequest
 
         return MessageRequest(
             EMAIL,

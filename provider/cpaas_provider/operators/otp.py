@@ -16,7 +16,7 @@ from cpaas_provider.tasks import validators
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.tasks.single.phone import OtpRequest
+    from cpaas_provider.sending.requests.phone import OtpRequest
 
 
 class RequestOtpOperator(SendOperator):
@@ -81,7 +81,7 @@ class RequestOtpOperator(SendOperator):
 
     def build_request(self) -> OtpRequest:
         """Return the one request for a passcode."""
-        from cpaas_provider.tasks.single.phone import OtpRequest
+        from cpaas_provider.sending.requests.phone import OtpRequest
 
         return OtpRequest(
             self.rendered("recipient"), self.length, self.expires_in, self.rendered("token"), self.channel

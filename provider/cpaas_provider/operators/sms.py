@@ -13,8 +13,8 @@ from cpaas_provider.operators.base_send import SendOperator
 from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
+    from cpaas_provider.sending.requests.message import MessageRequest
     from cpaas_provider.tasks.campaign.spec import DndOptions
-    from cpaas_provider.tasks.single.message import MessageRequest
 
 BODY_FIELDS = ("content", "template_id", "channel", "is_trackable")
 """Fields of an SMS besides sender and recipients. An unknown request can only be sent again with the same values."""
@@ -117,7 +117,7 @@ class SendSmsOperator(SendOperator):
 
     def build_request(self) -> MessageRequest:
         """Return the one SMS."""
-        from cpaas_provider.tasks.single.message import SMS, MessageRequest
+        from cpaas_provider.sending.requests.message import SMS, MessageRequest
 
         return MessageRequest(
             SMS,

@@ -73,6 +73,51 @@ class RunNotAllowedError(SendingError):
     permanent = True
 
 
+class InvalidRequestError(SendingError):
+    """What is to be sent cannot be sent as it is, so nothing was sent."""
+
+    permanent = True
+
+
+class NoSenderError(InvalidRequestError):
+    """Neither the author nor the connection names a sender.
+
+    :param option: the setting of the connection that has the default
+    """
+
+    def __init__(self, message: str, option: str) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+class TooManyRecipientsError(InvalidRequestError):
+    """One request cannot go to so many recipients.
+
+    :param recipients: their number
+    :param most: the most recipients of one request
+    """
+
+    def __init__(self, message: str, recipients: int, most: int) -> None:
+        super().__init__(message)
+        self.recipients = recipients
+        self.most = most
+
+
+class MissingValuesError(InvalidRequestError):
+    """Recipients have no value of a placeholder, and would read the placeholder.
+
+    :param placeholders: the names of these placeholders, sorted
+    """
+
+    def __init__(self, message: str, placeholders: Sequence[str]) -> None:
+        super().__init__(message)
+        self.placeholders = placeholders
+
+
+class NoRecipientsError(SendingError):
+    """``allowed_recipients`` or the guards leave out every recipient, so the task is skipped."""
+
+
 class ChangedBodyError(SendingError):
     """The content changed after a request of unknown outcome was made."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from airflow.sdk.exceptions import AirflowSkipException
-
 
 class PreflightError(Exception):
     """The try ends before a request was sent.
@@ -14,11 +12,3 @@ class PreflightError(Exception):
     def __init__(self, message: str, *, permanent: bool) -> None:
         super().__init__(message)
         self.permanent = permanent
-
-
-class NotAllowedError(AirflowSkipException):
-    """``allowed_recipients`` of the connection lists none of the recipients. It skips the task."""
-
-
-class LeftOutError(AirflowSkipException):
-    """Guards leave out every recipient that is left. It skips the task."""

@@ -18,26 +18,26 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api import bounds
 from cpaas_provider.api.values import no_value_reason
-from cpaas_provider.sending.errors import ProbeLaterError, RunNotAllowedError
+from cpaas_provider.sending.errors import NoRecipientsError, RunNotAllowedError
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.requests.message import EMAIL, SMS, MessageRequest
+from cpaas_provider.sending.requests.phone import AirtimeRequest, OtpRequest
 from cpaas_provider.sending.shutdown import StopSignal
-from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import Outcome
 from cpaas_provider.tasks import validators
 from cpaas_provider.tasks.delivery.reports import ReportOptions
-from cpaas_provider.tasks.errors import LeftOutError, NotAllowedError, PreflightError
+from cpaas_provider.tasks.errors import PreflightError
 from cpaas_provider.tasks.runner import airflow_exception
 from cpaas_provider.tasks.runtime import TaskRuntime
-from cpaas_provider.tasks.single.message import EMAIL, SMS, MessageRequest
-from cpaas_provider.tasks.single.phone import AirtimeRequest, OtpRequest
 from cpaas_provider.tasks.single.send import SendOptions, SingleSender, open_journal
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from cpaas_provider.sending.requests.request import SingleRequest
+    from cpaas_provider.sending.single import SingleSendState
     from cpaas_provider.tasks.runtime import Hook
-    from cpaas_provider.tasks.single.request import SingleRequest
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ class IdempotentClient:
         sender = SingleSender(request, self._options, reported, self._runtime)
         try:
             spec = sender.build_spec()
-        except NotAllowedError as error:
+        except NoRecipientsError as error:
             log.warning("%s", error)
             return sender.build_result(Outcome())
         if key is not None:
@@ -268,24 +268,16 @@ class IdempotentClient:
             spec = replace(spec, operation=f"{spec.operation}/{scope}")
         state = sender.open_state(spec, journal)
         self._check_content(state)
-        outcome = self._run(sender, state)
+        outcome = sender.send(state, waits=True)
         try:
             sender.check_left_out(state, outcome)
-        except LeftOutError as error:
+        except NoRecipientsError as error:
             log.warning("%s", error)
         result = sender.build_result(outcome)
         if "recipients" in result:
             latest = state.latest().values()
             result["recipients"] = sum(1 for entry in latest if entry and entry.state is State.ACCEPTED)
         return result
-
-    def _run(self, sender: SingleSender, state: SingleSendState) -> Outcome:
-        while True:
-            try:
-                return sender.run_engine(state)
-            except ProbeLaterError as later:
-                log.warning("%s Waiting until %s.", later, later.until.isoformat(timespec="seconds"))
-                self._runtime.run(self._stop.sleep((later.until - timezone.utcnow()).total_seconds()))
 
     def _check_content(self, state: SingleSendState) -> None:
         """Refuse other content for a recipient that this try has sent to. It would be left out without an error."""

@@ -148,7 +148,7 @@ def _for_airflow(error: Exception, attempt: Attempt, runtime: TaskRuntime, deadl
 
 def airflow_exception(error: Exception) -> Exception:
     """Return the exception of Airflow for an error of ours, and any other error as it is."""
-    if isinstance(error, errors.RunNotAllowedError):
+    if isinstance(error, (errors.RunNotAllowedError, errors.NoRecipientsError)):
         return AirflowSkipException(str(error))
     if isinstance(error, (errors.SendingError, PreflightError, ContactsError)):
         return (AirflowFailException if error.permanent else AirflowException)(str(error))

@@ -19,9 +19,9 @@ from sqlalchemy import select
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
 from cpaas_provider.sending.journal.model import NOTHING_SENT_KEY
+from cpaas_provider.sending.requests.message import MessageRequest
 from cpaas_provider.sources.base import Table
 from cpaas_provider.tasks.airflow.task_listener import opens_client
-from cpaas_provider.tasks.single.message import MessageRequest
 from tests.airflow.harness.campaigns import TEXT, rows
 from tests.airflow.harness.kinds import ROW, SENDS, SMS, Kind
 from tests.airflow.harness.task_runner import TaskRunner, phone

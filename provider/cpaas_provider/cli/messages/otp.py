@@ -5,24 +5,18 @@ from __future__ import annotations
 import contextlib
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
-from cpaas_provider.api import operations
-from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasNotVerifiedError, CpaasUnknownOutcomeError
-from cpaas_provider.api.models.otp import OtpOutcome, OtpToken
-from cpaas_provider.api.recipients.msisdn import Msisdn
+from cpaas_provider.api.models.otp import OtpOutcome
 from cpaas_provider.api.recipients.reader import mask_recipient
-from cpaas_provider.cli.messages.requests import CommandSpec, run_request
+from cpaas_provider.cli.messages.requests import run_request
 from cpaas_provider.cli.messages.suppressions import open_suppressions
 from cpaas_provider.cli.messages.typed import StandardInput, read_recipients
 from cpaas_provider.cli.running import FAILED, UNKNOWN, after_sending, connection_of, guarded
 from cpaas_provider.cli.terminal import aside, print_record, read_secret, say, warn
-from cpaas_provider.database.recipients.suppressions import INVALID_NUMBER
-from cpaas_provider.sending.probes import OtpRecordProbe, otp_record, otp_result
-from cpaas_provider.sending.spec import RequestResult
+from cpaas_provider.sending.probes import otp_record
+from cpaas_provider.sending.requests.phone import OtpRequest
 
 _PROBE_SECONDS = 20
 """How long the command reads the records of the recipient if the response was lost."""
@@ -39,27 +33,12 @@ def cpaas_otp_request(args: Namespace) -> None:
     if found.not_allowed:
         raise SystemExit("The recipient is not on allowed_recipients of the connection. Nothing was sent.")
     (recipient,) = found.allowed
-    body = {"length": args.length, "expires_in": args.expires_in, "channel": args.channel}
-
-    def build_call(chosen: Sequence[str], _reference: str, _callback_url: str | None) -> Call[Any]:
-        return operations.request_otp(Msisdn(chosen[0]), **body)
-
-    def read(response: OtpToken) -> RequestResult:
-        return RequestResult(response.id, details=otp_result(response, args.expires_in))
-
-    build_call([recipient], "", None).build(connection.settings)
-    spec = CommandSpec(
-        operation="request_otp",
-        recipients=(recipient,),
-        body=body,
-        probes=(OtpRecordProbe(recipient, args.expires_in),),
-        build=build_call,
-        read=read,
-    )
+    request = OtpRequest(recipient, args.length, args.expires_in, channel=args.channel)
+    spec = request.build_spec(connection)
+    spec.build_call(spec.recipients, "", None).build(connection.settings)
     wait = timedelta(seconds=_PROBE_SECONDS)
     with contextlib.ExitStack() as opened:
-        # The recipient asked for the passcode, so opt-outs do not count.
-        _, suppressions = open_suppressions(opened, args, args.channel or "sms", [INVALID_NUMBER])
+        _, suppressions = open_suppressions(opened, args, request.suppression_scope)
         sent = run_request(spec, args, connection, None, suppressions=suppressions, wait=wait)
     result = sent.outcome.accepted[-1].result or {}
     names = ("id", "status_desc", "outcome", "created_datetime", "expires_at")

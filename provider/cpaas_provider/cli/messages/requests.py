@@ -8,12 +8,10 @@ import secrets
 import signal
 import socket
 from argparse import Namespace
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
 
-from cpaas_provider.api.core import Call
 from cpaas_provider.cli.messages.suppressions import all_suppressed
 from cpaas_provider.cli.messages.tracking import Tracking
 from cpaas_provider.cli.running import STOPPED, UNKNOWN
@@ -21,18 +19,18 @@ from cpaas_provider.cli.terminal import warn
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.registry import CampaignKey, open_campaign
 from cpaas_provider.hooks.connection import CpaasConnection
-from cpaas_provider.sending.engine import SendEngine
-from cpaas_provider.sending.errors import ChangedBodyError, PartlyRejectedError, ProbeLaterError, StoppedError
+from cpaas_provider.sending.errors import ChangedBodyError, PartlyRejectedError, StoppedError
 from cpaas_provider.sending.hashing import campaign_identity
 from cpaas_provider.sending.journal.journal import Journal
+from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.resolver import describe_unknown
+from cpaas_provider.sending.send import NoReports, SendReports, open_memory_journal, send_once
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import (
     OnUnknown,
     Outcome,
-    RequestResult,
     SendSpec,
     SuppressionList,
     UnknownPolicy,
@@ -41,26 +39,6 @@ from cpaas_provider.sending.spec import (
 
 GRACE_SECONDS = 10.0
 """How long the command waits for a response after Ctrl-C, in seconds."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CommandSpec(SendSpec):
-    """The send spec of a command.
-
-    :param build: returns the request from recipients, our reference and a callback URL
-    :param read: returns the result of a response
-    """
-
-    build: Callable[[Sequence[str], str, str | None], Call[Any]] = field(repr=False)
-    read: Callable[[Any], RequestResult] = field(repr=False)
-
-    def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
-        """Return the request."""
-        return self.build(recipients, reference, callback_url)
-
-    def read_result(self, response: Any, *, repeated: bool) -> RequestResult:
-        """Return the result of a response."""
-        return self.read(response)
 
 
 @dataclass(frozen=True)
@@ -78,42 +56,18 @@ class Sent:
     suppressed: int = 0
 
 
-class _MemoryState:
-    """The state of a command without an idempotency key. It ends with the process."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
-
-    def get(self, key: str) -> Any:
-        return self._values.get(key)
-
-    def set(self, key: str, value: Any) -> None:
-        self._values[key] = value
-
-    def delete(self, key: str) -> None:
-        self._values.pop(key, None)
-
-
+@dataclass(frozen=True)
 class _Ports:
-    """What the engine needs from a command."""
+    """What the engine needs of a command."""
 
+    stop: _CommandStop
+    tracking: Tracking | None
     cli_address = ""
-
-    def __init__(self, stop: _CommandStop, tracking: Tracking | None) -> None:
-        self.stop = stop
-        self._tracking = tracking
 
     def check_may_send(self) -> None:
         """Raise if delivery reports would be lost."""
-        if self._tracking is not None:
-            self._tracking.check()
-
-
-class _NoReports:
-    """Delivery tracking for requests without delivery reports."""
-
-    def callback_url(self, reference: str, recipients: int) -> str | None:
-        return None
+        if self.tracking is not None:
+            self.tracking.check()
 
 
 def run_request(
@@ -136,49 +90,46 @@ def run_request(
     """
     key = getattr(args, "idempotency_key", None)
     on_unknown = OnUnknown.RESEND if getattr(args, "resend_unknown", False) else OnUnknown.SKIP
-    with _open_journal(spec, key, args.conn_id, connection, database) as journal:
-        state = SingleSendState(spec, journal, tracking or _NoReports(), suppressions=suppressions)
-        policy = UnknownPolicy(on_unknown, wait, spec.probes)
+    policy = UnknownPolicy(on_unknown, wait, spec.probes)
+    with _open_journal(spec, key, args.conn_id, connection, database) as journal, _stopped_by_signals() as stop:
+        reports = tracking or NoReports()
+        state = SingleSendState(spec, journal, reports, suppressions=suppressions)
         partly = None
-        with _stopped_by_signals() as stop:
-            try:
-                asyncio.run(_run(state, connection, _Ports(stop, tracking), policy))
-            except PartlyRejectedError:
-                rejected = [entry for entry in state.records if entry.state.value == "rejected"]
-                partly = rejected[-1].reason if rejected else None
-            except ChangedBodyError:
-                raise SystemExit(
-                    "An earlier run with this --idempotency-key had other content, and its outcome is unknown. Nothing "
-                    "was sent. Use the same content, or another key."
-                ) from None
-            except (StoppedError, KeyboardInterrupt, asyncio.CancelledError):
-                if not (state.recipients() or state.outcome().accepted):
-                    warn("Nothing was sent: the command was stopped by Ctrl-C.")
-                    raise SystemExit(STOPPED) from None
-        if state.recipients():
-            _end_unknown(state, key)
-        outcome = state.outcome()
-        if state.suppressed and not outcome:
-            raise all_suppressed(len(state.suppressed))
-        changed = outcome.earlier and any(state.is_changed(entry) for entry in outcome.accepted)
-        if tracking is not None:
-            tracking.record(outcome, state.rejected())
-        return Sent(outcome, changed, partly, len(state.suppressed))
+        try:
+            asyncio.run(_run(state, connection, _Ports(stop, tracking), reports, policy))
+        except PartlyRejectedError:
+            rejected = [entry for entry in state.records if entry.state is State.REJECTED]
+            partly = rejected[-1].reason if rejected else None
+        except ChangedBodyError:
+            raise SystemExit(
+                "An earlier run with this --idempotency-key had other content, and its outcome is unknown. Nothing "
+                "was sent. Use the same content, or another key."
+            ) from None
+        except (StoppedError, KeyboardInterrupt, asyncio.CancelledError):
+            if not state.outcome():
+                warn("Nothing was sent: the command was stopped by Ctrl-C.")
+                raise SystemExit(STOPPED) from None
+            reports.record_outcome(state.outcome(), spec.recipients, state.rejected())
+    outcome = state.outcome()
+    if outcome.unknown_recipients:
+        _end_unknown(spec.operation, outcome, key)
+    if state.suppressed and not outcome:
+        raise all_suppressed(len(state.suppressed))
+    changed = outcome.earlier and any(state.is_changed(entry) for entry in outcome.accepted)
+    return Sent(outcome, changed, partly, len(state.suppressed))
 
 
-async def _run(state: SingleSendState, connection: CpaasConnection, ports: _Ports, policy: UnknownPolicy) -> None:
+async def _run(
+    state: SingleSendState, connection: CpaasConnection, ports: _Ports, reports: SendReports, policy: UnknownPolicy
+) -> None:
     async with ports.stop.cancelling(), await asyncio.to_thread(connection.make_async_client) as client:
-        while True:
-            try:
-                return await SendEngine(state, client, ports, policy).run()
-            except ProbeLaterError as later:
-                await ports.stop.sleep(max(0.0, (later.until - datetime.now(UTC)).total_seconds()))
+        await send_once(state, client, ports, reports, policy, waits=True)
 
 
-def _end_unknown(state: SingleSendState, key: str | None) -> None:
+def _end_unknown(operation: str, outcome: Outcome, key: str | None) -> None:
     """Describe the unknown outcome, and end the command."""
-    twice = "get a second passcode" if state.spec.operation == "request_otp" else "get the message twice"
-    warn(describe_unknown(state.requests(), state.recipients()))
+    twice = "get a second passcode" if operation == "request_otp" else "get the message twice"
+    warn(describe_unknown(outcome.unknown, outcome.unknown_recipients))
     warn(
         f"Do not simply run the command again: recipients could {twice}. Look into the service's own records first, by "
         "recipient and time, or by the reference."
@@ -238,8 +189,7 @@ def _open_journal(
 ) -> Iterator[Journal]:
     if key is None or database is None:
         # Each run is a separate send.
-        identity = campaign_identity(secrets.token_hex(16))
-        yield Journal(_MemoryState(), connection.hash_secrets, identity, TryInfo(1, 0, 0))
+        yield open_memory_journal(connection.hash_secrets)
         return
     owner = f"airflow cpaas on {socket.gethostname()}"
     # A campaign of a task may have the same key. The prefix keeps both apart.

@@ -14,6 +14,7 @@ from cpaas_provider.database.default_file import may_exist
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.recipients.suppressions import REASONS, SuppressionTable
 from cpaas_provider.sending.errors import SendingError
+from cpaas_provider.sending.requests.request import SuppressionScope
 
 
 class ListUnreadableError(SendingError):
@@ -49,13 +50,13 @@ class StoredSuppressions:
 def open_suppressions(
     opened: contextlib.ExitStack,
     args: Namespace,
-    channel: str,
-    reasons: Collection[str] = REASONS,
+    scope: SuppressionScope,
     *,
     needs_database: bool = False,
 ) -> tuple[Database | None, StoredSuppressions | None]:
     """Return the provider's database and its suppression list, ``None`` where the command does not need them.
 
+    :param scope: the entries that count for the request
     :param needs_database: whether the command writes to the database
     :raises SystemExit: when it cannot be opened, or the tasks of this Airflow have the list in another one
     """
@@ -71,7 +72,9 @@ def open_suppressions(
     if database is None:
         return None, None
     table = SuppressionTable(database)
-    return database, StoredSuppressions(table, args.conn_id, channel, reasons) if consulted else None
+    return database, StoredSuppressions(
+        table, args.conn_id, scope.channel, scope.reasons or REASONS
+    ) if consulted else None
 
 
 def all_suppressed(suppressed: int) -> SystemExit:

@@ -85,7 +85,7 @@ class Tracking:
         """Return where the service sends the delivery reports of a request."""
         return None if self._receiver is None else self._receiver.url(reference, reference, recipients)
 
-    def record(self, outcome: Outcome, rejected: Sequence[str]) -> None:
+    def record_outcome(self, outcome: Outcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
         """Record the accepted requests, each of which is a campaign by itself.
 
         :param rejected: the recipients that the service rejected from them

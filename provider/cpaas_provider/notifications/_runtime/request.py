@@ -8,13 +8,13 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError, CpaasNotSentError, CpaasUnknownOutcomeError
-from cpaas_provider.api.recipients.msisdn import Msisdn
 from cpaas_provider.api.text import one_line
 from cpaas_provider.notifications._runtime.message import Alert, Batch, email_texts, sms_text
+from cpaas_provider.sending.requests.message import EMAIL, SMS, MessageSpec
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection
 
 log = logging.getLogger(__name__)
+
+KINDS = {"sms": SMS, "email": EMAIL}
+"""The kind of message of each channel of notifiers."""
 
 CONNECT_SECONDS = 3.0
 CALLER_SECONDS = 5.0
@@ -51,7 +54,9 @@ def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: f
     about = counted(alerts.count, "alert")
     try:
         with _shorten_timeouts(connection, seconds).make_client() as client, _limit_time(client, seconds):
-            rejected = _request(alert, alerts, client)
+            spec = _build_spec(alert, alerts)
+            response = client.run(spec.build_call(spec.recipients, alerts.reference, None))
+            rejected = len(spec.read_result(response, repeated=False).rejected)
     except CpaasNotSentError as error:
         log.warning("Notification not sent, alerts: %s. The next one reports them. %s", alerts.count, error)
         return Outcome.NOT_SENT
@@ -111,20 +116,13 @@ def _limit_time(client: CpaasClient, seconds: float | None) -> Iterator[None]:
         timer.cancel()
 
 
-def _request(alert: Alert, alerts: Batch, client: CpaasClient) -> int:
-    """Make the request, and return the number of recipients that the service rejected."""
-    if alert.channel == "sms":
-        numbers = [Msisdn(number) for number in alert.recipients]
-        text = sms_text(alert, alerts)
-        sms = client.send_sms(numbers, alert.sender_id, text, channel="sms", external_ref=alerts.reference)
-        return len(sms.rejected_recipients)
-    subject, content = email_texts(alert, alerts)
-    email = client.send_email(
-        list(alert.recipients),
-        alert.sender_id,
-        content,
-        subject=subject,
-        from_name=one_line(alert.from_name or "") or None,
-        external_ref=alerts.reference,
-    )
-    return len(email.rejected_recipients)
+def _build_spec(alert: Alert, alerts: Batch) -> MessageSpec:
+    """Return the notification. Its texts are complete: what they have in braces is no placeholder."""
+    kind = KINDS[alert.channel]
+    body: dict[str, Any] = {"sender_id": alert.sender_id}
+    if kind is SMS:
+        body |= {"content": sms_text(alert, alerts), "channel": "sms"}
+    else:
+        body["subject"], body["content"] = email_texts(alert, alerts)
+        body["from_name"] = one_line(alert.from_name or "") or None
+    return MessageSpec(operation=kind.channel.operation, recipients=tuple(alert.recipients), body=body, kind=kind)

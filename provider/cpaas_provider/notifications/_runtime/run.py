@@ -21,9 +21,12 @@ from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.notifications._runtime.events import AirflowEvent, read_event
 from cpaas_provider.notifications._runtime.message import Alert, Batch, group_name, seal
-from cpaas_provider.notifications._runtime.request import CALLER_SECONDS, Outcome, send
+from cpaas_provider.notifications._runtime.request import CALLER_SECONDS, KINDS, Outcome, send
+from cpaas_provider.sending.errors import NoSenderError
+from cpaas_provider.sending.requests.message import sender_of
 
 if TYPE_CHECKING:
+    from cpaas_provider.api.recipients.reader import RecipientKind
     from cpaas_provider.hooks.connection import CpaasConnection
 
 log = logging.getLogger(__name__)
@@ -151,17 +154,18 @@ def _read_connection(conn_id: str) -> CpaasConnection:
 def _make_alert(
     notifier: Notifier, connection: CpaasConnection, event: AirflowEvent, fields: Mapping[str, Any]
 ) -> Alert:
-    is_sms = notifier.channel == "sms"
+    kind = KINDS[notifier.channel]
     sender = fields["sender_id"]
     if sender is not None and (reason := no_value_reason(sender)):
         raise NotSentError(f"sender_id {reason} after rendering. Nothing was sent.")
-    sender = sender or (connection.sender_id if is_sms else connection.email_sender_id)
-    if not sender:
-        default = "sender_id" if is_sms else "email_sender_id"
-        raise NotSentError(f"No sender is set. Set sender_id on the notifier, or {default} on the connection.")
+    try:
+        sender = sender_of(kind, sender, connection)
+    except NoSenderError as error:
+        advice = f"Set sender_id on the notifier, or {error.option} on the connection."
+        raise NotSentError(f"No sender is set. {advice}") from None
     return Alert(
         notifier.channel,
-        _recipients(connection, fields["recipients"], is_sms=is_sms),
+        _recipients(connection, fields["recipients"], kind.channel.recipients),
         str(sender),
         _author_text("content", notifier, fields, connection),
         f"{event.subject} ({event.details})" if event.details else event.subject,
@@ -173,9 +177,9 @@ def _make_alert(
     )
 
 
-def _recipients(connection: CpaasConnection, given: Any, *, is_sms: bool) -> list[str]:
+def _recipients(connection: CpaasConnection, given: Any, kind: RecipientKind) -> list[str]:
     """Return the valid and allowed recipients, each once."""
-    found = connection.settings.recipient_reader("phone" if is_sms else "email").read_list(given)
+    found = connection.settings.recipient_reader(kind).read_list(given)
     if found.invalid:
         log.error("Recipients of the notifier left out as invalid: %s.", found.describe_invalid())
     if found.not_allowed:

@@ -16,13 +16,13 @@ from cpaas_provider.sending.campaign.content import Content
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
 from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
 from cpaas_provider.sending.journal.log import MAX_RECIPIENTS_PER_INTENT
-from cpaas_provider.sending.spec import OnUnknown, channel_of
-from cpaas_provider.tasks.single.message import (
+from cpaas_provider.sending.requests.message import (
     MESSAGE_KINDS,
     check_header_fields,
     sender_of,
     without_byte_order_marks,
 )
+from cpaas_provider.sending.spec import OnUnknown, channel_of
 
 if TYPE_CHECKING:
     from cpaas_provider.hooks.connection import CpaasConnection

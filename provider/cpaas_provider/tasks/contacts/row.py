@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
@@ -22,11 +22,10 @@ from cpaas_provider.contacts.sync.rows.finder import Presence, RowFinder
 from cpaas_provider.contacts.sync.rows.single_row import RowUpsert, SingleRow, key_hash
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.sending.errors import StoppedError as NotBegunError
+from cpaas_provider.sending.requests.contact_row import RowCreation
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError
-from cpaas_provider.sending.spec import RequestResult, SendSpec
 from cpaas_provider.tasks.database.shared_database import check_database
 from cpaas_provider.tasks.runner import Attempt, ReadAttempt
-from cpaas_provider.tasks.single.request import SingleRequest, latest_result
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from cpaas_provider.contacts.key_map.key_map import KeyMap
     from cpaas_provider.sending.shutdown import StopSignal
     from cpaas_provider.sending.spec import Client, Outcome
-    from cpaas_provider.tasks.delivery.reports import DeliveryReports
     from cpaas_provider.tasks.runtime import TaskRuntime
     from cpaas_provider.tasks.single.send import SingleSend
 
@@ -67,56 +65,19 @@ class RowCells:
         return columns.encode(self.columns, numbers=numbers, empty_cell_value=self.empty_cell_value)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowSpec(SendSpec):
-    """One row to add, checked against the table before its intent is recorded.
-
-    :param encoded: the cells by column id; ``None`` before the table is read
-    """
-
-    cells: RowCells
-    encoded: Mapping[str, Any] | None = field(default=None, repr=False)
-
-    async def prepared(self, client: Client) -> Self:
-        """Return it with its cells by column id, checked against the table as it is now."""
-        return replace(self, encoded=await self.cells.encode(client))
-
-    def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
-        """Return the creation."""
-        return operations.create_contact_row(self.encoded or {})
-
-    def read_result(self, response: ContactRowRecord, *, repeated: bool) -> RequestResult:
-        """Return the row's id."""
-        return RequestResult(response.row.id, details={"row_id": response.row.id})
-
-
 @dataclass(frozen=True)
-class RowCreation(SingleRequest):
-    """One row that a task instance adds, in whatever try.
-
-    :param updates_earlier: whether a row that an earlier try created gets the present cells
-    """
+class RowOfEarlierTry(RowCreation):
+    """One row that a task instance adds. The row of an earlier try gets the present cells."""
 
     cells: RowCells
-    updates_earlier: bool = False
+    runtime: TaskRuntime
 
-    def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
-        """Return the one creation."""
-        return RowSpec(
-            operation="create_contact_row",
-            # Before it exists a row has no name of its own: it is the task instance's row.
-            recipients=("row",),
-            body={"columns": self.cells.columns, "empty_cell_value": self.cells.empty_cell_value},
-            cells=self.cells,
-        )
-
-    def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
-        """Return the row's id."""
-        created = latest_result(outcome)
-        row_id = created.get("row_id", created.get("id"))
-        if self.updates_earlier and outcome.earlier and row_id is not None:
-            runtime.run(self.cells.update(row_id, runtime.async_client))
-        return {"row_id": row_id, "created": bool(outcome.accepted)}
+    def result(self, outcome: Outcome) -> dict[str, Any]:
+        """Return the row's id, once the row has the cells."""
+        result = super().result(outcome)
+        if outcome.earlier and result["row_id"] is not None:
+            self.runtime.run(self.cells.update(result["row_id"], self.runtime.async_client))
+        return result
 
 
 @dataclass(frozen=True)

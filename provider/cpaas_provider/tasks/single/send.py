@@ -6,24 +6,25 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
-from cpaas_provider.sending.engine import SendEngine
-from cpaas_provider.sending.errors import PartlyRejectedError
+from cpaas_provider.sending.errors import InvalidRequestError, NoRecipientsError
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.resolver import describe_unknown
+from cpaas_provider.sending.send import send_once
 from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import OnUnknown, Outcome, UnknownPolicy
 from cpaas_provider.tasks.airflow import task_log
 from cpaas_provider.tasks.database.frequency import open_frequency_cap
+from cpaas_provider.tasks.database.suppressions import StoredSuppressionList
 from cpaas_provider.tasks.delivery.reports import DeliveryReports, ReportOptions
-from cpaas_provider.tasks.errors import LeftOutError
 from cpaas_provider.tasks.runner import PARTIALLY_SENT, REPORT_KEY, Attempt
+from cpaas_provider.tasks.single.activity import RECORDERS
 
 if TYPE_CHECKING:
+    from cpaas_provider.sending.requests.request import SingleRequest
     from cpaas_provider.sending.spec import SendSpec
     from cpaas_provider.tasks.runtime import TaskRuntime
-    from cpaas_provider.tasks.single.request import SingleRequest
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,12 @@ class SingleSend(Attempt):
         self._journal = open_journal(self.runtime, self.options)
         try:
             spec = sender.build_spec()
-        except (AirflowFailException, AirflowSkipException) as error:
+        except (InvalidRequestError, NoRecipientsError) as error:
             if Outcome.of(self._journal.records):
                 raise AirflowFailException(f"{error} {PARTIALLY_SENT}") from None
             raise
         state = sender.open_state(spec, self._journal)
-        outcome = sender.run_engine(state)
+        outcome = sender.send(state)
         sender.check_left_out(state, outcome)
         if outcome.accepted and outcome.earlier:
             log.info("%s", task_log.nothing_left())
@@ -132,7 +133,7 @@ class SingleSender:
 
     def build_spec(self) -> SendSpec:
         """Return what is to be sent, checked as far as possible before anything leaves."""
-        return self._request.build_spec(self._runtime, self._reports)
+        return self._request.build_spec(self._runtime.connection, self._reports.probes())
 
     def open_state(self, spec: SendSpec, journal: Journal) -> SingleSendState:
         """Return the status of the recipients of a send."""
@@ -143,22 +144,19 @@ class SingleSender:
             frequency_cap = open_frequency_cap(
                 runtime, options.frequency_cap, options.frequency_category, send, runtime.confirm_current
             )
-        suppressions = self._request.suppressions(runtime) if options.use_suppression_list else None
+        scope = self._request.suppression_scope if options.use_suppression_list else None
+        suppressions = StoredSuppressionList(runtime, *scope) if scope else None
         return SingleSendState(spec, journal, self._reports, suppressions=suppressions, frequency_cap=frequency_cap)
 
-    def run_engine(self, state: SingleSendState) -> Outcome:
-        """Send, or send what is left. Record it for delivery tracking, also if the service rejects some recipients."""
-        spec = state.spec
-        policy = UnknownPolicy(OnUnknown(self._options.on_unknown), self._options.unknown_timeout, spec.probes)
-        engine = SendEngine(state, self._runtime.async_client, self, policy)
-        try:
-            self._runtime.run(engine.run())
-        except PartlyRejectedError:
-            self._reports.record_outcome(state.outcome(), spec.recipients, state.rejected())
-            raise
-        outcome = state.outcome()
-        self._reports.record_outcome(outcome, spec.recipients, state.rejected())
-        return outcome
+    def send(self, state: SingleSendState, *, waits: bool = False) -> Outcome:
+        """Send, or send what is left.
+
+        :param waits: whether to wait here while a probe may still establish an outcome
+        """
+        options = self._options
+        policy = UnknownPolicy(OnUnknown(options.on_unknown), options.unknown_timeout, state.spec.probes)
+        client = self._runtime.async_client
+        return self._runtime.run(send_once(state, client, self, self._reports, policy, waits=waits))
 
     def check_may_send(self) -> None:
         """Raise where the run does not send, or where delivery reports would be lost."""
@@ -171,7 +169,7 @@ class SingleSender:
     def check_left_out(self, state: SingleSendState, outcome: Outcome) -> None:
         """Count the recipients that guards left out.
 
-        :raises LeftOutError: when no recipient is left
+        :raises NoRecipientsError: when no recipient is left
         """
         suppressed, capped = len(state.suppressed), len(state.frequency_capped)
         self._request.record_left_out(suppressed, capped)
@@ -184,15 +182,16 @@ class SingleSender:
             else ""
         )
         whose = "The recipient is" if suppressed + capped == 1 else "All recipients are"
-        raise LeftOutError(f"{whose} {' or '.join(reasons)}. Nothing was sent.{hint}")
+        raise NoRecipientsError(f"{whose} {' or '.join(reasons)}. Nothing was sent.{hint}")
 
     def build_result(self, outcome: Outcome) -> dict[str, Any]:
         """Return the result of a single send, as small JSON, and record it for the pages in Airflow's UI."""
         result = {
-            **self._request.result(outcome, self._runtime),
+            **self._request.result(outcome),
             **self._reports.result_fields(),
             "unknown_recipients": outcome.unknown_recipients,
             "unknown_references": [entry.reference for entry in outcome.unknown],
         }
-        self._request.record_activity(result, self._runtime)
+        if record := RECORDERS.get(self._request.operation):
+            record(result, self._runtime)
         return result

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
-
-from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.recipients.invalid import InvalidRecipientError
@@ -24,19 +22,21 @@ from cpaas_provider.api.text.sms import (
 )
 from cpaas_provider.api.values import no_value_reason, readable_text
 from cpaas_provider.sending.campaign import content
+from cpaas_provider.sending.errors import (
+    InvalidRequestError,
+    MissingValuesError,
+    NoRecipientsError,
+    NoSenderError,
+    TooManyRecipientsError,
+)
+from cpaas_provider.sending.requests.request import SendSettings, SingleRequest, SuppressionScope
 from cpaas_provider.sending.spec import RequestResult, SendSpec, channel_of
-from cpaas_provider.tasks.database.suppressions import StoredSuppressionList
-from cpaas_provider.tasks.errors import NotAllowedError
-from cpaas_provider.tasks.single.request import SingleRequest
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call
     from cpaas_provider.api.models.messages import Message
-    from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.sending.campaign.content import Channel
-    from cpaas_provider.sending.spec import Client, Outcome, SuppressionList
-    from cpaas_provider.tasks.delivery.reports import DeliveryReports
-    from cpaas_provider.tasks.runtime import TaskRuntime
+    from cpaas_provider.sending.spec import Client, Outcome, OutcomeProbe
 
 
 log = logging.getLogger(__name__)
@@ -47,13 +47,13 @@ class MessageKind:
     """How SMS and email differ.
 
     :param channel: how its recipients and requests are written
-    :param default_sender: the connection's sender
+    :param sender_option: the setting of the connection that has the default sender
     :param text_fields: the fields that may have placeholders
     :param estimate_fields: the fields of the estimate that go into the result beside charge and balance
     """
 
     channel: Channel
-    default_sender: Callable[[CpaasConnection], str | None]
+    sender_option: str
     no_sender: str
     text_fields: tuple[str, ...]
     estimate_fields: tuple[str, ...] = ()
@@ -61,14 +61,14 @@ class MessageKind:
 
 SMS = MessageKind(
     content.SMS,
-    lambda connection: connection.sender_id,
+    "sender_id",
     "No sender ID is set. Nothing was sent. Set sender_id on the task or on the connection.",
     ("content",),
     ("encoding", "pages"),
 )
 EMAIL = MessageKind(
     content.EMAIL,
-    lambda connection: connection.email_sender_id,
+    "email_sender_id",
     "No sender address is set. Nothing was sent. Set sender_id on the task or email_sender_id on the connection.",
     ("content", "subject"),
 )
@@ -78,29 +78,36 @@ _STRIPPED_FIELDS = frozenset({"sender_id", "reply_to"})
 MESSAGE_KINDS = {kind.channel.operation: kind for kind in (SMS, EMAIL)}
 
 
-def sender_of(kind: MessageKind, sender_id: str | None, connection: CpaasConnection) -> str:
-    """Return the sender of a message, or fail the task."""
+def sender_of(kind: MessageKind, sender_id: str | None, connection: SendSettings) -> str:
+    """Return the sender of a message.
+
+    :raises NoSenderError: when there is none
+    """
     # An empty sender of the author is refused as any other text without a value.
     if sender_id is not None:
         return sender_id
-    if sender := kind.default_sender(connection):
-        return sender
-    raise AirflowFailException(kind.no_sender)
+    sender: str | None = getattr(connection, kind.sender_option)
+    if not sender:
+        raise NoSenderError(kind.no_sender, kind.sender_option)
+    return sender
 
 
 def check_header_fields(kind: MessageKind, fields: Mapping[str, Any]) -> None:
-    """Fail the task if a sender, a name, a subject or an address for replies has what a phone or a header cannot."""
+    """Check that no sender, name, subject or address for replies has what a phone or a header cannot show.
+
+    :raises InvalidRequestError: when one has
+    """
     for name in ("sender_id", "from_name", "subject", "reply_to"):
         value = fields.get(name)
         if not isinstance(value, str):
             continue
         value = value.strip() if name in _STRIPPED_FIELDS else value
         if has_control_character(value):
-            raise AirflowFailException(
+            raise InvalidRequestError(
                 f"{name} must not contain line breaks or other control characters. Nothing was sent. Remove them."
             )
         if kind is SMS and has_invisible_or_emoji(value):
-            raise AirflowFailException(
+            raise InvalidRequestError(
                 f"{name} must not contain zero-width characters or emoji. Nothing was sent. Remove them."
             )
 
@@ -203,29 +210,36 @@ class MessageRequest(SingleRequest):
     capped: int = field(default=0, init=False)
     """Number of recipients that the frequency cap left out."""
 
-    def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
-        """Return the entries of the suppression list that count."""
-        return StoredSuppressionList(runtime, channel_of(self.kind.channel.operation, self.body))
+    @property
+    def operation(self) -> str:
+        """The name of the operation."""
+        return self.kind.channel.operation
+
+    @property
+    def suppression_scope(self) -> SuppressionScope:
+        """All entries of the channel."""
+        return SuppressionScope(channel_of(self.operation, self.body))
 
     def record_left_out(self, suppressed: int, capped: int) -> None:
         """Take the numbers for the result."""
         self.suppressed, self.capped = suppressed, capped
 
-    def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
+    def build_spec(self, connection: SendSettings, probes: Sequence[OutcomeProbe] = ()) -> MessageSpec:
         """Return the one message to all allowed recipients."""
-        connection = runtime.connection
         self._check_texts()
         found = self._read_recipients(connection)
         recipients = [*found.allowed, *found.not_allowed]
         if len(recipients) > connection.recipients_per_request:
-            raise AirflowFailException(
+            raise TooManyRecipientsError(
                 f"{len(recipients)} recipients are too many for one request: recipients_per_request is "
                 f"{connection.recipients_per_request}. Nothing was sent. Send a list of this size as a campaign, with "
-                "SmsCampaignOperator or EmailCampaignOperator."
+                "SmsCampaignOperator or EmailCampaignOperator.",
+                len(recipients),
+                connection.recipients_per_request,
             )
         self.skipped = len(found.not_allowed)
         if not found.allowed:
-            raise NotAllowedError(
+            raise NoRecipientsError(
                 f"None of {counted(len(recipients), 'recipient')} is on allowed_recipients of the connection. "
                 "Nothing was sent."
             )
@@ -237,11 +251,11 @@ class MessageRequest(SingleRequest):
         # Before anything is recorded, so that the texts of each try have the same hash.
         body, entries = self._written(entries, connection.placeholder_format)
         return MessageSpec(
-            operation=self.kind.channel.operation,
+            operation=self.operation,
             recipients=tuple(found.allowed),
             body={"sender_id": sender_of(self.kind, self.sender_id, connection), **body},
             personal=entries and {one: entry["substitutions"] for one, entry in entries.items()},
-            probes=reports.probes(),
+            probes=probes,
             kind=self.kind,
             entries=entries,
             external_ref=self.external_ref,
@@ -250,7 +264,7 @@ class MessageRequest(SingleRequest):
             gsm7_saved_pages=saved,
         )
 
-    def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
+    def result(self, outcome: Outcome) -> dict[str, Any]:
         """Return ids, counts and cost."""
         messages = [entry.result or {} for entry in outcome.accepted]
         latest = messages[-1] if messages else {}
@@ -271,16 +285,16 @@ class MessageRequest(SingleRequest):
         texts = {**self.body, "sender_id": self.sender_id, "external_ref": self.external_ref}
         for name, value in texts.items():
             if name in self.kind.text_fields and not isinstance(value, (str, type(None))):
-                raise AirflowFailException(f"{name} must be text. Nothing was sent.")
+                raise InvalidRequestError(f"{name} must be text. Nothing was sent.")
             if value is not None and (reason := no_value_reason(value)):
-                raise AirflowFailException(f"{name} {reason}. Nothing was sent. Leave it out, or give a text.")
+                raise InvalidRequestError(f"{name} {reason}. Nothing was sent. Leave it out, or give a text.")
         check_header_fields(self.kind, texts)
 
     def _written(
         self, entries: dict[str, Any] | None, placeholder_format: str
     ) -> tuple[Mapping[str, Any], dict[str, Any] | None]:
         """Return the fields and the entries of the personalisation as they are sent."""
-        if channel_of(self.kind.channel.operation, self.body) != "sms":
+        if channel_of(self.operation, self.body) != "sms":
             return without_byte_order_marks(self.body, self.kind.text_fields), entries
         names = _names_of(entries)
         writer = SmsWriter(self.body.get("content"), names, placeholder_format, self.encoding)
@@ -293,7 +307,7 @@ class MessageRequest(SingleRequest):
     def _gsm7_saved_pages(self, entries: dict[str, Any] | None, recipients: int, placeholder_format: str) -> int:
         """Return the pages of all recipients that ``encoding="gsm7"`` saves."""
         content = self.body.get("content")
-        if not content or channel_of(self.kind.channel.operation, self.body) != "sms":
+        if not content or channel_of(self.operation, self.body) != "sms":
             return 0
         names = _names_of(entries)
         saved = gsm7_savings(content, names, placeholder_format)
@@ -301,19 +315,19 @@ class MessageRequest(SingleRequest):
         # The text has no placeholders where a recipient has no entry.
         return sum(map(saved, own)) + (recipients - len(own)) * saved([""] * len(names))
 
-    def _read_recipients(self, connection: CpaasConnection) -> RecipientList:
+    def _read_recipients(self, connection: SendSettings) -> RecipientList:
         # If an address comes in several spellings, the first is used, as in a campaign.
         found = self._reader(connection).read_list(self.recipients)
         if found.invalid:
-            raise AirflowFailException(f"{found.describe_invalid()}. Nothing was sent.")
+            raise InvalidRequestError(f"{found.describe_invalid()}. Nothing was sent.")
         if not (found.allowed or found.not_allowed):
-            raise AirflowFailException("recipients is empty or not a list. Nothing was sent.")
+            raise InvalidRequestError("recipients is empty or not a list. Nothing was sent.")
         return found
 
-    def _reader(self, connection: CpaasConnection) -> RecipientReader:
+    def _reader(self, connection: SendSettings) -> RecipientReader:
         return connection.settings.recipient_reader(self.kind.channel.recipients)
 
-    def _entries_by_recipient(self, recipients: Iterable[str], connection: CpaasConnection) -> dict[str, Any] | None:
+    def _entries_by_recipient(self, recipients: Iterable[str], connection: SendSettings) -> dict[str, Any] | None:
         """Return the entries of the personalisation by the recipient they name, which must be one of ``recipients``."""
         given = self.personalisation
         if given is None:
@@ -321,23 +335,23 @@ class MessageRequest(SingleRequest):
         # A template without native rendering makes a text of a list.
         entries = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
         if not all(isinstance(entry, Mapping) and isinstance(entry.get("substitutions"), Mapping) for entry in entries):
-            raise AirflowFailException(
+            raise InvalidRequestError(
                 "personalisation must be a list of entries with `to` and `substitutions`, the latter a mapping. "
                 "Nothing was sent."
             )
         spelt = {recipient_key(recipient): recipient for recipient in recipients}
         named = {recipient_key(self._entry_recipient(entry, connection)): entry for entry in entries}
         if len(named) < len(entries):
-            raise AirflowFailException("personalisation names a recipient twice. Nothing was sent.")
+            raise InvalidRequestError("personalisation names a recipient twice. Nothing was sent.")
         if not named.keys() <= spelt.keys():
-            raise AirflowFailException("personalisation names a recipient that is not in recipients. Nothing was sent.")
+            raise InvalidRequestError("personalisation names a recipient that is not in recipients. Nothing was sent.")
         return {spelt[one]: _readable_entry(entry, spelt[one]) for one, entry in named.items()}
 
-    def _entry_recipient(self, entry: Mapping[str, Any], connection: CpaasConnection) -> str:
+    def _entry_recipient(self, entry: Mapping[str, Any], connection: SendSettings) -> str:
         try:
             return self._reader(connection).read(entry["to"])
         except (KeyError, InvalidRecipientError):
-            raise AirflowFailException(
+            raise InvalidRequestError(
                 "A personalisation entry has no valid recipient in `to`. Nothing was sent."
             ) from None
 
@@ -350,23 +364,24 @@ class MessageRequest(SingleRequest):
         used |= {name for text in texts for name in named_in(text, given, placeholder_format)}
         complete = sum(1 for own in values if all(own.get(name) for name in used))
         if used and complete < recipients:
-            raise AirflowFailException(
+            raise MissingValuesError(
                 f"personalisation has no value of a placeholder ({', '.join(sorted(used))}) for "
                 f"{recipients - complete} of {counted(recipients, 'recipient')}. They would read the placeholder. "
                 "Nothing was sent. Give each recipient an entry in personalisation with every value. Marks that "
-                "recipients are to read as they are can be given as their own value."
+                "recipients are to read as they are can be given as their own value.",
+                sorted(used),
             )
         if broken := sorted(
             name
             for name in named_in(self.body.get("subject") or "", given, placeholder_format)
             if any(has_control_character(own.get(name) or "") for own in values)
         ):
-            raise AirflowFailException(
+            raise InvalidRequestError(
                 f"personalisation has a line break or another control character in a value of the subject "
                 f"({', '.join(broken)}). Nothing was sent. Remove it, as a subject is one line."
             )
         if missing := sorted({name for own in values for name, value in own.items() if value is None}):
-            raise AirflowFailException(
+            raise InvalidRequestError(
                 f"personalisation has no value that is text of a placeholder ({', '.join(missing)}). Nothing was sent."
             )
 

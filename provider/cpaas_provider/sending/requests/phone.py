@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
-
-from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api import operations
 from cpaas_provider.api.errors import CpaasRejectedError, CpaasUnknownOutcomeError
-from cpaas_provider.api.models.airtime import PurchaseOutcome, purchase_outcome
+from cpaas_provider.api.models.airtime import PurchaseOutcome
 from cpaas_provider.api.recipients.msisdn import Msisdn
 from cpaas_provider.api.values import no_value_reason
-from cpaas_provider.hooks.activity import record
+from cpaas_provider.sending.errors import InvalidRequestError, NoRecipientsError
 from cpaas_provider.sending.probes import OtpRecordProbe, otp_result
+from cpaas_provider.sending.requests.request import SendSettings, SingleRequest, SuppressionScope, latest_result
 from cpaas_provider.sending.spec import RequestResult, SendSpec
-from cpaas_provider.tasks.database.suppressions import StoredSuppressionList
-from cpaas_provider.tasks.errors import NotAllowedError
-from cpaas_provider.tasks.single.request import SingleRequest, latest_result
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from cpaas_provider.api.core import Call
     from cpaas_provider.api.models.airtime import AirtimePurchase
     from cpaas_provider.api.models.otp import OtpToken
-    from cpaas_provider.hooks.connection import CpaasConnection
-    from cpaas_provider.sending.spec import Outcome, SuppressionList
-    from cpaas_provider.tasks.delivery.reports import DeliveryReports
-    from cpaas_provider.tasks.runtime import TaskRuntime
+    from cpaas_provider.sending.spec import Outcome, OutcomeProbe
 
 log = logging.getLogger(__name__)
 
@@ -72,43 +61,30 @@ class OtpRequest(SingleRequest):
     token: Any = field(default=None, repr=False)
     channel: str | None = None
 
-    def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
+    operation = "request_otp"
+
+    def build_spec(self, connection: SendSettings, probes: Sequence[OutcomeProbe] = ()) -> SendSpec:
         """Return the one request for a passcode."""
         if self.token is not None and (reason := no_value_reason(self.token)):
-            raise AirflowFailException(f"token {reason}. Nothing was sent. Leave it out, or give a code.")
-        recipient = _allowed_msisdn(self.recipient, runtime.connection)
+            raise InvalidRequestError(f"token {reason}. Nothing was sent. Leave it out, or give a code.")
+        recipient = _allowed_msisdn(self.recipient, connection)
         return OtpSpec(
-            operation="request_otp",
+            operation=self.operation,
             recipients=(recipient,),
             body={"length": self.length, "expires_in": self.expires_in, "token": self.token, "channel": self.channel},
-            probes=(OtpRecordProbe(recipient, self.expires_in), *reports.probes()),
+            probes=(OtpRecordProbe(recipient, self.expires_in), *probes),
         )
 
-    def suppressions(self, runtime: TaskRuntime) -> SuppressionList | None:
-        """Return the numbers that can never be reached. An opt-out does not count: the recipient asks for a code."""
-        return StoredSuppressionList(runtime, self.channel or "sms", (INVALID_NUMBER,))
+    @property
+    def suppression_scope(self) -> SuppressionScope:
+        """The numbers that can never be reached. An opt-out does not count: the recipient asks for a code."""
+        return SuppressionScope(self.channel or "sms", (INVALID_NUMBER,))
 
-    def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
+    def result(self, outcome: Outcome) -> dict[str, Any]:
         """Return the passcode's id, status and times."""
         requested = latest_result(outcome)
         names = ("id", "status", "status_desc", "outcome", "created_datetime", "expires_at")
         return {name: requested.get(name) for name in names}
-
-    def record_activity(self, result: Mapping[str, Any], runtime: TaskRuntime) -> None:
-        """Record that a passcode was requested."""
-        from cpaas_provider.database.activity.single_requests import record_passcode
-
-        if result["id"]:
-            record(
-                partial(
-                    record_passcode,
-                    conn_id=runtime.conn_id,
-                    otp_id=str(result["id"]),
-                    dag_id=runtime.place.dag_id,
-                    requested_at=_moment(result["created_datetime"]) or datetime.now(UTC),
-                    expires_at=_moment(result["expires_at"]),
-                )
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,19 +149,21 @@ class AirtimeRequest(SingleRequest):
     amount: Any
     external_ref: str | None = None
 
-    def build_spec(self, runtime: TaskRuntime, reports: DeliveryReports) -> SendSpec:
+    operation = "buy_airtime"
+
+    def build_spec(self, connection: SendSettings, probes: Sequence[OutcomeProbe] = ()) -> SendSpec:
         """Return the one purchase."""
         return AirtimeSpec(
-            operation="buy_airtime",
-            recipients=(_allowed_msisdn(self.recipient, runtime.connection),),
+            operation=self.operation,
+            recipients=(_allowed_msisdn(self.recipient, connection),),
             body={"network": self.network, "amount": str(self.amount)},
-            probes=reports.probes(),
+            probes=probes,
             network=self.network,
             amount=self.amount,
             external_ref=self.external_ref,
         )
 
-    def result(self, outcome: Outcome, runtime: TaskRuntime) -> dict[str, Any]:
+    def result(self, outcome: Outcome) -> dict[str, Any]:
         """Return the purchase's id, status and cost."""
         bought = latest_result(outcome)
         names = ("id", "status", "network", "charge", "balance", "refunded", "created_datetime")
@@ -196,46 +174,16 @@ class AirtimeRequest(SingleRequest):
             "references": [entry.reference for entry in outcome.accepted],
         }
 
-    def record_activity(self, result: Mapping[str, Any], runtime: TaskRuntime) -> None:
-        """Record the purchase."""
-        from cpaas_provider.database.activity.single_requests import AirtimePurchaseRow, record_purchase
-        from cpaas_provider.delivery.tracking.sent_requests import record_repeated_purchase
 
-        if not result["references"]:
-            return
-        purchase = AirtimePurchaseRow(
-            runtime.conn_id,
-            result["references"][0],
-            *runtime.place,
-            network=str(result["network"] or "")[:40],
-            amount=float(result["amount"]),
-            charge=result["charge"],
-            status=str(result["status"] or "")[:50],
-            bought_at=_moment(result["created_datetime"]) or datetime.now(UTC),
-        )
+def _allowed_msisdn(recipient: Any, connection: SendSettings) -> str:
+    """Return a phone number as international digits.
 
-        def work(connection: Connection) -> None:
-            record_purchase(connection, purchase)
-            # The task succeeded, so an earlier request bought it.
-            if purchase_outcome(purchase.status) is PurchaseOutcome.DUPLICATE:
-                record_repeated_purchase(connection, purchase.conn_id, purchase.reference)
-
-        record(work)
-
-
-def _allowed_msisdn(recipient: Any, connection: CpaasConnection) -> str:
-    """Return a phone number as international digits. Fail if it is none, skip if the connection does not allow it."""
+    :raises InvalidRequestError: when it is none
+    :raises NoRecipientsError: when the connection does not allow it
+    """
     found = connection.settings.recipient_reader("phone").read_list([recipient])
     for _, reason in found.invalid:
-        raise AirflowFailException(f"The recipient {reason}. Nothing was sent. Correct the recipient.")
+        raise InvalidRequestError(f"The recipient {reason}. Nothing was sent. Correct the recipient.")
     for allowed in found.allowed:
         return allowed
-    raise NotAllowedError("The recipient is not on allowed_recipients of the connection. Nothing was sent.")
-
-
-def _moment(text: Any) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    raise NoRecipientsError("The recipient is not on allowed_recipients of the connection. Nothing was sent.")
