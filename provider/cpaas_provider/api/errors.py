@@ -86,6 +86,7 @@ class CpaasRejectedError(CpaasError):
 
     ``may_be_gateway`` is true if the response may be that of a gateway or of a wrong base URL: it is not the documented
     error about the request. Then a later retry does no harm. The client itself retries no rejected request.
+    ``is_foreign`` is true if the response is surely that of a gateway: its body is no JSON.
     ``rejected_recipients`` holds the recipients of a send that the service's error items name, in the request's own
     form. ``is_message_error`` is true if there are items, and all of them name a field that is not about recipients.
     ``maybe_done`` is true if an earlier attempt of the same call may have succeeded without a readable response. A
@@ -95,6 +96,7 @@ class CpaasRejectedError(CpaasError):
     rejected_recipients: tuple[str, ...] = ()
     is_message_error: bool = False
     may_be_gateway: bool = False
+    is_foreign: bool = False
     maybe_done: bool = False
 
     @property

@@ -107,6 +107,10 @@ class OtherRowError(PermanentContactsError):
     """The response to a creation has the id or the cells of another row, so the outcome of the creation is unknown."""
 
 
+class SharedRowError(PermanentContactsError):
+    """Another key of the map has the row that was to be recorded for a key. Nothing of the write was recorded."""
+
+
 class UnstoredCellsError(PermanentContactsError):
     """The service accepted a row, and did not store some of its cells."""
 

@@ -174,7 +174,7 @@ def test_metrics_are_those_that_are_published() -> None:
     progress = Progress(10, sent=1)
     figures = {f"{metrics.CAMPAIGN}.{name}" for name in progress.figures(1.0, 2.0)}
     synced: dict[str, float] = {}
-    SyncProgress(10.0, synced.update).publish(Counts(), 1, 2.0)
+    SyncProgress(10.0, synced.update).log(Counts(), 1)
     figures |= {f"{metrics.CONTACTS}.{name}" for name in synced}
     counted = {result.value for result in StoreResult if result is not StoreResult.NEW} | {
         "received",

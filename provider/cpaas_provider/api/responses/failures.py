@@ -176,6 +176,7 @@ def rejection(
         items=items,
     )
     error.may_be_gateway = may_be_gateway
+    error.is_foreign = proof is Proof.FOREIGN
     return error
 
 

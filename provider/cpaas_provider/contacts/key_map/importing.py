@@ -264,7 +264,7 @@ class _Import:
             for change in changes
             if (text := rejected[change.before.key_hash]) is not None
         ]
-        for key_hash, now in lease.write(changes, None, rejections).items():
+        for key_hash, now in lease.write(changes, None, rejections, moves_rows=self.replaces).items():
             if now is None or not self.is_present(now, imported[key_hash]):
                 self.report.changed += 1
 

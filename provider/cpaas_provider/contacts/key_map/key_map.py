@@ -16,7 +16,13 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects import sqlite
 
-from cpaas_provider.contacts.errors import LeaseLostError, LeaseTakenError, NoMapError, UnfinishedImportError
+from cpaas_provider.contacts.errors import (
+    LeaseLostError,
+    LeaseTakenError,
+    NoMapError,
+    SharedRowError,
+    UnfinishedImportError,
+)
 from cpaas_provider.contacts.key_map import rejections
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, MapFacts, RowState, columns_of, entry_of
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, ContactHashes, first_hash
@@ -77,12 +83,8 @@ class KeyMap:
 
         :raises DatabaseError: when the database cannot be read
         """
-        entries: dict[str, MapEntry] = {}
         with self.database.connect() as connection:
-            for batch in batched(row_ids):
-                query = self._select_entries().where(self._in_map, contact_rows.c.row_id.in_(batch))
-                entries.update((row.row_id, entry_of(row)) for row in connection.execute(query))
-        return entries
+            return self._entries_of_rows(connection, row_ids)
 
     def pages(
         self, buckets: tuple[int, int] = (0, BUCKETS), *, states: Iterable[RowState] | None = None, size: int = _PAGE
@@ -228,6 +230,13 @@ class KeyMap:
             entries.update((row.key_hash, entry_of(row)) for row in connection.execute(query))
         return entries
 
+    def _entries_of_rows(self, connection: Connection, row_ids: Iterable[str]) -> dict[str, MapEntry]:
+        entries: dict[str, MapEntry] = {}
+        for batch in batched(row_ids):
+            query = self._select_entries().where(self._in_map, contact_rows.c.row_id.in_(batch))
+            entries.update((row.row_id, entry_of(row)) for row in connection.execute(query))
+        return entries
+
     def _select_entries(self) -> Select[Any]:
         """Return the query of all entries, each with ``is_leased``: whether the lease of its request is valid.
 
@@ -253,6 +262,22 @@ class KeyMap:
         return contact_map_values.c.map_id == self.facts.map_id, contact_map_values.c.key == key
 
     # The lease calls the following methods within its transaction.
+
+    def _lock(self, connection: Connection) -> None:
+        """Wait for other transactions that record new rows of the map, and have later ones wait for this one."""
+        is_map = contact_maps.c.id == self.facts.map_id
+        connection.execute(select(contact_maps.c.id).where(is_map).with_for_update(key_share=True))
+
+    def _check_owners(self, connection: Connection, recorded: Sequence[MapEntry]) -> None:
+        """Refuse entries of which two, or one and another key of the map, have the same row."""
+        keys = {entry.row_id: entry.key_hash for entry in recorded if entry.row_id is not None}
+        owners = self._entries_of_rows(connection, keys)
+        if len(keys) < len(recorded) or any(owner.key_hash != keys[row_id] for row_id, owner in owners.items()):
+            raise SharedRowError(
+                f"The contact map {self.facts.name!r} has this row for another key already. Nothing was changed. Look "
+                "for both rows in the list, then correct the map with: airflow cpaas contacts resolve, forget-row or "
+                "import-map"
+            )
 
     def _write(self, connection: Connection, changes: Sequence[Change]) -> dict[bytes, MapEntry | None]:
         """Write changes of entries that no other task changed meanwhile. Return the current state of the others."""
@@ -321,18 +346,30 @@ class Lease:
         changes: Sequence[Change],
         values: Mapping[str, Any] | None = None,
         rejected: Sequence[Rejection] = (),
+        *,
+        moves_rows: bool = False,
     ) -> dict[bytes, MapEntry | None]:
         """Write changes and values in one transaction, durable on return.
 
         :param rejected: what the service said of rows that these changes record as rejected
+        :param moves_rows: whether rows may get another key, whose own entry is written later. The caller has compared
+            all rows of the map
         :return: the changes that were not written, because another task changed the entry since it was read: the
             current entry by key hash, ``None`` if there is none
+        :raises SharedRowError: when another key has a row that these changes record; nothing was written
         :raises LeaseLostError: when the lease ended; nothing was written
         :raises DatabaseError: when the database cannot be written
         """
+        entries = [(change.before, change.after) for change in changes]
+        recorded = [after for before, after in entries if after and after.row_id not in (None, before.row_id)]
 
         def work(connection: Connection) -> dict[bytes, MapEntry | None]:
+            if recorded:
+                # Before the lease is locked, in the order in which leases are acquired.
+                self.key_map._lock(connection)
             self._assert_held(connection)
+            if recorded and not moves_rows:
+                self.key_map._check_owners(connection, recorded)
             changed = self.key_map._write(connection, changes)
             self.key_map._store_values(connection, values or {})
             written = [rejection for rejection in rejected if rejection.key_hash not in changed]

@@ -118,7 +118,6 @@ def entry_of_key(key_map: KeyMap, parts: Sequence[str]) -> MapEntry:
             "parts, and --map."
         )
     return entry
-    return entry
 
 
 def find_by_row_number(key_map: KeyMap, number: int) -> MapEntry:

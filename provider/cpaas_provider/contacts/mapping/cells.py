@@ -12,11 +12,16 @@ from typing import Any, Literal
 
 from cpaas_provider.api.recipients.msisdn import INTERNATIONAL, NumberReader
 from cpaas_provider.api.values import MAX_CELL_BYTES, as_text, is_blank, plain
-from cpaas_provider.contacts.mapping.parsing.addresses import parse_email, parse_url
-from cpaas_provider.contacts.mapping.parsing.choices import options_parser, parse_option
-from cpaas_provider.contacts.mapping.parsing.dates import date_parser
-from cpaas_provider.contacts.mapping.parsing.numbers import number_parser
-from cpaas_provider.contacts.mapping.parsing.values import MAX_LEVELS, checked_text
+from cpaas_provider.contacts.mapping.dates import date_parser
+from cpaas_provider.contacts.mapping.parsers import (
+    MAX_LEVELS,
+    checked_text,
+    number_parser,
+    options_parser,
+    parse_email,
+    parse_option,
+    parse_url,
+)
 from cpaas_provider.contacts.mapping.rules import ColumnRule
 
 ClearAs = Literal["null", "empty"]
@@ -28,6 +33,12 @@ _DEFAULT_RULE = ColumnRule()
 
 EMPTY_CELLS: tuple[Any, ...] = (*CLEARED.values(), [])
 """The forms of a cell without a value."""
+
+
+def is_empty_cell(cell: Any) -> bool:
+    """Tell whether a cell has no value, as it is sent or as the service returned it."""
+    return cell in EMPTY_CELLS
+
 
 FIELDS_OF_TYPE: dict[str, frozenset[str]] = {
     "NUMBER": frozenset({"decimal", "thousands"}),
@@ -85,13 +96,14 @@ def cell_parser(written_type: str, rule: ColumnRule = _DEFAULT_RULE, numbers: Nu
 def _parser(kind: str, rule: ColumnRule, numbers: NumberReader) -> Parse:
     match kind:
         case "TEXT":
-            return _parse_text
+            return lambda value: checked_text(as_text(value))
         case "NUMBER":
             return number_parser(rule.decimal, rule.thousands)
         case "DATE":
             return date_parser(rule.date_format, rule.excel_serial)
         case "PHONE NUMBER":
-            return _phone_parser(numbers if rule.region is None else replace(numbers, default_region=rule.region))
+            reader = numbers if rule.region is None else replace(numbers, default_region=rule.region)
+            return lambda value: str(reader.read(value))
         case "EMAIL":
             return lambda value: str(parse_email(value))
         case "URL":
@@ -102,14 +114,6 @@ def _parser(kind: str, rule: ColumnRule, numbers: NumberReader) -> Parse:
             return options_parser(rule.separator)
         case _:
             return _parse_json
-
-
-def _parse_text(value: Any) -> str:
-    return checked_text(as_text(value))
-
-
-def _phone_parser(numbers: NumberReader) -> Parse:
-    return lambda value: str(numbers.read(value))
 
 
 def _parse_json(value: Any) -> Any:

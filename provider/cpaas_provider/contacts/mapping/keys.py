@@ -14,7 +14,7 @@ from uuid import UUID
 from cpaas_provider.api.bounds import is_missing_word
 from cpaas_provider.api.text import trim_invisible
 from cpaas_provider.api.values import is_blank, plain
-from cpaas_provider.contacts.mapping.parsing.values import LARGEST_EXACT_INTEGER, MAX_LEVELS, checked_text
+from cpaas_provider.contacts.mapping.parsers import LARGEST_EXACT_INTEGER, MAX_LEVELS, checked_text
 
 MAX_KEY_CHARACTERS = 512
 """The most characters of one part of a key."""

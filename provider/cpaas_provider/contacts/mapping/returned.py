@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from cpaas_provider.contacts.mapping.cells import EMPTY_CELLS
+from cpaas_provider.contacts.mapping.cells import is_empty_cell
 
 _MIN_SHARED = 6
 """The fewest letters and digits by which one cell can be known within another."""
@@ -23,14 +23,12 @@ def is_other_row(returned: Mapping[str, Any], sent: Mapping[str, Any], key_colum
     :param sent: the cells of the request
     :param key_columns: the ids of the columns that hold the row's key
     """
-    compared = {column for column, cell in sent.items() if not (_is_empty(cell) or _is_empty(returned.get(column)))}
+    compared = {
+        column for column, cell in sent.items() if not (is_empty_cell(cell) or is_empty_cell(returned.get(column)))
+    }
     unlike = {column for column in compared if not _is_same(returned[column], sent[column])}
     has_same_key = bool(compared & set(key_columns) - unlike)
     return len(compared) > 1 and not has_same_key and 2 * len(unlike) > len(compared)
-
-
-def _is_empty(cell: Any) -> bool:
-    return cell in EMPTY_CELLS
 
 
 def _is_same(returned: Any, sent: Any) -> bool:

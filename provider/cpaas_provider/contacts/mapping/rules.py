@@ -199,7 +199,7 @@ def _template(value: Any) -> None:
 
 
 def _date_format(value: Any) -> None:
-    from cpaas_provider.contacts.mapping.parsing.dates import date_pattern
+    from cpaas_provider.contacts.mapping.dates import date_pattern
 
     _not_blank(value)
     date_pattern(value)

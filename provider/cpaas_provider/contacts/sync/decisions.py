@@ -1,7 +1,8 @@
-"""Decides on the action for one row, by the source and the key map, without a request."""
+"""Decides on the action for one row, by the source and the key map, without a request, and counts the decisions."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -213,3 +214,95 @@ def in_step(
         missing_hash=missing_hash(rules, hashes) if item.is_missing else None,
         cell_hashes=known.to_bytes(),
     )
+
+
+_COUNTED = {
+    Action.CREATE: "creates",
+    Action.UPDATE: "updates",
+    Action.DELETE: "deletes",
+    Action.RECORD: "records",
+    Action.NOTHING: "unchanged",
+    Action.NOT_IN_MODE: "not_in_mode",
+    Action.REJECTED_BEFORE: "rejected_before",
+    Action.BUSY: "busy",
+}
+
+
+@dataclass
+class Plan:
+    """The result of comparing the source with the key map.
+
+    :param rows: rows of the source, in all partitions
+    :param other_partitions: rows that another partition syncs
+    :param before_cursor: rows whose cursor is below that of the last run, which are not compared
+    :param unchanged: rows that the list already has with these cells
+    :param records: rows that the list already has with these cells, and for which the map must be written
+    :param unknown_missing: those of the unknown creations whose key no usable row of the source has
+    :param missing: rows of the list that are missing from the source; counted only if ``on_missing`` needs them
+    :param missing_changes: missing rows that the sync would delete or clear
+    :param missing_records: missing rows of which only the map's entry changes
+    :param missing_unchanged: missing rows that already are as ``on_missing`` wants them
+    :param missing_skipped: missing rows that would be deleted or cleared, but some row of the source has no usable key
+        and may be one of them
+    :param mapped: rows in the map
+    :param known: rows of the source whose key is in the map
+    :param cursor: the largest value of the cursor column
+    :param invalid_before_cursor: invalid and partial rows below it, which the next run passes over
+    :param future_cursor: rows whose cursor is in the future, beyond which the stored cursor does not move
+    :param rejected_before_cursor: rows below the cursor of the last run that the service rejected
+    :param unreadable: rows whose key is unknown
+    :param partial_rows: rows of which only the cells that can be used are synced. They also count as created, updated
+        or unchanged
+    :param invalid_cells: cells that cannot be used, by the name of the list column
+    """
+
+    rows: int = 0
+    other_partitions: int = 0
+    before_cursor: int = 0
+    unchanged: int = 0
+    invalid_rows: int = 0
+    partial_rows: int = 0
+    invalid_cells: Counter[str] = field(default_factory=Counter)
+    duplicates: int = 0
+    unreadable: int = 0
+    not_in_mode: int = 0
+    rejected_before: int = 0
+    unknown: int = 0
+    unknown_missing: int = 0
+    busy: int = 0
+    creates: int = 0
+    updates: int = 0
+    deletes: int = 0
+    records: int = 0
+    missing: int = 0
+    missing_changes: int = 0
+    missing_records: int = 0
+    missing_unchanged: int = 0
+    missing_skipped: int = 0
+    mapped: int = 0
+    known: int = 0
+    cursor: Any = None
+    invalid_before_cursor: int = 0
+    future_cursor: int = 0
+    rejected_before_cursor: int = 0
+    unknown_rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, action: Action, number: int = 1) -> None:
+        """Count rows by the action that was decided for them."""
+        name = _COUNTED[action]
+        setattr(self, name, getattr(self, name) + number)
+
+    @property
+    def requests(self) -> int:
+        """The number of requests that the sync needs."""
+        return self.creates + self.updates + self.deletes
+
+    @property
+    def work(self) -> int:
+        """The number of rows in the spool."""
+        return self.requests + self.records + self.missing_records + self.busy
+
+    @property
+    def here(self) -> int:
+        """The number of rows of the source in this partition."""
+        return self.rows - self.other_partitions

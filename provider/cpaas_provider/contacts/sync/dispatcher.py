@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple
 
 from cpaas_provider.api.errors import CpaasError
-from cpaas_provider.contacts.errors import LeaseLostError, SpoolError, StoppedError
+from cpaas_provider.contacts.errors import LeaseLostError, SharedRowError, SpoolError, StoppedError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.mapping.rows import RowMapping
@@ -141,53 +141,57 @@ class Dispatcher:
             self._counts.requests = self._requests.count
         are_proved = self._limits.proves_rejections(all_sent=not self._is_ended)
         await self._results.record_rejections(is_end=True, are_proved=are_proved)
-        await self._record_end()
+        # Recorded so that the next run starts elsewhere.
+        unproved = self._limits.unproved
+        if unproved is None and self._is_ended and self._counts.not_sent + self._counts.unknown:
+            # Rows that always fail may take all the time of a run, so they must not come first each time.
+            unproved = Cause.FAILURES
+        cause = None if unproved is None else unproved.value
+        if cause != self._ended_before:
+            with contextlib.suppress(LeaseLostError, DatabaseError):
+                await asyncio.to_thread(self._lease.write, [], {self._ended_key: cause})
         if self._end is not None:
             raise self._end
 
     async def _round(self) -> bool:
         """Record results, start as many rows as the window allows, and return whether anything is left."""
-        self._check_time()
+        if self._ends_at is not None and time.monotonic() >= self._ends_at:
+            self._out_of_time = bool(self._queue) or not self._all_started
+            self._ends_at = None
         if self._is_ended or self._limits.is_holding:
-            self._restore_queued()
+            # The requests of these rows have not left, so their intents are undone.
+            self._finished += [Result(pending, Response.NOT_BEGUN) for pending in self._queue]
+            self._queue.clear()
         if self._limits.is_holding and not self._is_ended and self._table_check is None:
             # It costs nothing, so it comes before another row is risked.
             self._table_check = asyncio.ensure_future(self._client.get_contact_table())
             self._table_check.add_done_callback(self._on_table)
         finished, self._finished = self._finished, []
         self._window.add_results(len(finished))
-        finished, disproved = await self._check_created(finished)
         handled = self._handled
         started = await self._start_rows()
-        changes = disproved + [self._results.change_of(result) for result in finished]
-        changes += [Change(before, after) for _, _, before, after in started]
-        if changes:
-            await self._write(changes, finished, started)
+        if finished or started:
+            await self._write(finished, started)
             await self._results.record_rejections()
             return True
-        if finished or self._handled != handled:
+        if self._handled != handled:
             return True
         if not self._pending and (self._is_ended or self._all_started):
             return False
         await self._wait()
         return True
 
-    async def _check_created(self, finished: list[Result]) -> tuple[list[Result], list[Change]]:
-        """Compare the ids of created rows with those of other keys. Two keys with one row have an unknown creation.
+    async def _disprove_shared(self, finished: Sequence[Result]) -> tuple[list[Result], list[Change]]:
+        """Make the creations unknown whose responses have the id of another key's row.
 
         :return: the results, and the changes of rows that this run recorded before with such an id
+        :raises DatabaseError: when the map cannot be read
         """
         keys: dict[str, list[bytes]] = {}
         for result in finished:
             if result.created_id is not None:
                 keys.setdefault(result.created_id, []).append(result.pending.item.key_hash)
-        if not keys:
-            return finished, []
-        try:
-            owners = await self._in_database(self._map.entries_of_rows, list(keys))
-        except DatabaseError as error:
-            self._end_unrecorded(error, finished)
-            return [], []
+        owners = await self._in_database(self._map.entries_of_rows, list(keys))
         for row_id, owner in owners.items():
             keys[row_id].append(owner.key_hash)
         checked: list[Result] = []
@@ -220,11 +224,6 @@ class Dispatcher:
     def _all_started(self) -> bool:
         return self._work.is_exhausted and not self._waiting
 
-    def _check_time(self) -> None:
-        if self._ends_at is not None and time.monotonic() >= self._ends_at and not self._out_of_time:
-            self._out_of_time = bool(self._queue) or not self._all_started
-            self._ends_at = None
-
     async def _start_rows(self) -> list[_Started]:
         """Return the next rows that the window allows."""
         if self._is_ended or self._limits.is_holding or not (room := self._window.room(self._pending)):
@@ -255,7 +254,13 @@ class Dispatcher:
             elif decision.action is Action.FORGET:
                 started.append((item, decision, before, None))
             else:
-                self._count_unneeded(item, decision)
+                # Another task handled the row since the source was read.
+                self._work.end_probe(item)
+                if decision.action is Action.UNKNOWN:
+                    reason = "the outcome of its creation is unknown"
+                    self._results.count_without_request(item, Outcome.UNKNOWN, reason)
+                else:
+                    self._counts.add_without_request(item, decision.action)
         # If none of these rows needs a request, run() must read the next rows at once instead of waiting.
         self._handled += len(items)
         return started
@@ -276,21 +281,24 @@ class Dispatcher:
         self._work.put_back(item)
         self._changed.set()
 
-    def _count_unneeded(self, item: WorkItem, decision: Decision) -> None:
-        """Count a row that needs no request any more, because another task handled it since the source was read."""
-        self._work.end_probe(item)
-        if decision.action is Action.UNKNOWN:
-            reason = "the outcome of its creation is unknown"
-            self._results.count_without_request(item, Outcome.UNKNOWN, reason)
-        else:
-            self._counts.add_without_request(item, decision.action)
-
-    async def _write(self, changes: Sequence[Change], finished: Sequence[Result], started: Sequence[_Started]) -> None:
+    async def _write(self, finished: Sequence[Result], started: Sequence[_Started]) -> None:
         """Record results and intents in one transaction, then let the requests leave."""
+        disproved: list[Change] = []
         try:
-            changed = await self._in_database(self._lease.write, changes, self._results.run_values(finished))
+            while True:
+                changes = [*disproved, *map(self._results.change_of, finished)]
+                changes += [Change(before, after) for _, _, before, after in started]
+                try:
+                    changed = await self._in_database(self._lease.write, changes, self._results.run_values(finished))
+                    break
+                except SharedRowError:
+                    finished, disproved = await self._disprove_shared(finished)
         except (LeaseLostError, DatabaseError) as error:
-            self._end_unrecorded(error, finished)
+            self._finish(error)
+            self._results.count_unrecorded(finished)
+            if isinstance(self._end, LeaseLostError):
+                # These requests have not left, and without the lease their intents cannot be undone.
+                self._queue.clear()
             return
         for result in finished:
             if self._results.count(result) or (result.response is Response.NOT_BEGUN and not self._is_ended):
@@ -316,13 +324,6 @@ class Dispatcher:
                 log.warning("The database cannot be used, the provider tries again: %s", error)
                 await self._sleep(pause)
         return await asyncio.to_thread(work, *arguments)
-
-    def _end_unrecorded(self, error: Exception, finished: Sequence[Result]) -> None:
-        self._finish(error)
-        self._results.count_unrecorded(finished)
-        if isinstance(self._end, LeaseLostError):
-            # These requests have not left, and without the lease their intents cannot be undone.
-            self._queue.clear()
 
     def _is_written(self, now: MapEntry | None, before: MapEntry, after: MapEntry | None) -> bool:
         """Tell whether an earlier attempt of this write was committed although its connection broke."""
@@ -369,11 +370,6 @@ class Dispatcher:
             self._finish(ending)
         self._send()
 
-    def _restore_queued(self) -> None:
-        """Undo the intents of queued rows, whose requests have not left."""
-        while self._queue:
-            self._finished.append(Result(self._queue.popleft(), Response.NOT_BEGUN))
-
     def _on_table(self, check: asyncio.Future[ContactTable]) -> None:
         self._table_check = None
         self._changed.set()
@@ -385,17 +381,6 @@ class Dispatcher:
             self._finish(self._limits.outage(str(error)))
         else:
             self._finish(RuntimeError(type(error).__name__))
-
-    async def _record_end(self) -> None:
-        """Record whether the run ended early or without proof, so that the next one starts elsewhere."""
-        unproved = self._limits.unproved
-        if unproved is None and self._is_ended and self._counts.not_sent + self._counts.unknown:
-            # Rows that always fail may take all the time of a run, so they must not come first each time.
-            unproved = Cause.FAILURES
-        cause = None if unproved is None else unproved.value
-        if cause != self._ended_before:
-            with contextlib.suppress(LeaseLostError, DatabaseError):
-                await asyncio.to_thread(self._lease.write, [], {self._ended_key: cause})
 
     def _finish(self, error: Exception) -> None:
         """Start no further request. ``run`` raises the first error that is passed here."""

@@ -1,4 +1,7 @@
-"""Tells "all rows are rejected" from "these rows are rejected", and an outage from rows that always fail."""
+"""The limits of a sync: the changes that an author allows, and the failures after which it ends.
+
+It tells "all rows are rejected" from "these rows are rejected", and an outage from rows that always fail.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,18 @@ from dataclasses import dataclass
 from enum import Enum
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.contacts.errors import NotSyncedError, TooManyFailuresError
-from cpaas_provider.contacts.sync.planning import Plan
+from cpaas_provider.contacts.errors import (
+    NotSyncedError,
+    TooManyChangesError,
+    TooManyFailuresError,
+    UnknownCreationsError,
+)
+from cpaas_provider.contacts.sync.decisions import Plan
+from cpaas_provider.contacts.sync.results import Counts
 from cpaas_provider.contacts.sync.rows.requests import Response, Result
+
+Limit = int | float | None
+"""A number of rows, or a share of the rows in the map; ``None`` for no limit."""
 
 REJECTIONS_IN_A_ROW = 20
 FAILURES_IN_A_ROW = 5
@@ -176,3 +188,93 @@ def _probes_needed(tolerated: float) -> int:
     if not 0 < tolerated < 1:
         return _REJECTED_PROBES
     return max(_REJECTED_PROBES, math.ceil(math.log(_CHANCE) / math.log(tolerated)))
+
+
+def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit, max_new: Limit = None) -> None:
+    """Check that a sync changes no more rows than the author allows.
+
+    :param max_changes: a number of rows, or a share of the rows in the map, 0 to 1. A share does not limit the first
+        sync, whose map is empty
+    :param max_deletes: the same limit for rows that are missing from the source and would be deleted or cleared
+    :param max_new: the same limit for rows that would be created although the map has rows. A share does not limit a
+        sync whose source has at least half of the rows in the map
+    :raises TooManyChangesError: when the plan exceeds a limit
+    """
+    if plan.missing_changes and not plan.rows:
+        raise TooManyChangesError(
+            f"The source has no rows, and this sync would delete or clear {counted(plan.missing_changes, 'row')}. "
+            "Nothing was sent. See that the source is complete. To empty the list on purpose, delete its rows at the "
+            "service first. Then remove the map with airflow cpaas contacts forget-map. With rows in the list, a sync "
+            "after that creates each of them a second time."
+        )
+    _check_new(plan, max_new)
+    for name, limit, count, what in (
+        ("max_deletes", max_deletes, plan.missing_changes, "delete or clear"),
+        ("max_changes", max_changes, plan.requests, "change"),
+    ):
+        if limit is None or (isinstance(limit, float) and not plan.mapped):
+            continue
+        if count > _most(limit, plan):
+            raise TooManyChangesError(
+                f"This sync would {what} {counted(count, 'row')}, and {name} allows {_allowed(limit, plan)}. Nothing "
+                f"was sent. See that the source is complete. To let it happen, raise {name} for one run."
+            )
+
+
+def _check_new(plan: Plan, max_new: Limit) -> None:
+    """Check that the keys of the source are those of the map: with others, each contact would be created again."""
+    if max_new is None or not plan.mapped or plan.creates <= _most(max_new, plan):
+        return
+    if isinstance(max_new, float) and 2 * plan.known >= plan.mapped:
+        # The list grows, or an earlier first sync did not end.
+        return
+    raise TooManyChangesError(
+        f"This sync would create {counted(plan.creates, 'row')}, and max_new allows {_allowed(max_new, plan)}. The "
+        f"map has {counted(plan.mapped, 'row')}, and the source has {plan.known:,} of these. Nothing was sent. If the "
+        "source writes keys in another form now, such as 1.0 for 1, correct it. If it has other contacts, set map_name "
+        "to another map, and new_map=True. If the rows are new, set max_new='unlimited' for one run."
+    )
+
+
+def _most(limit: float, plan: Plan) -> int:
+    # As floats, 0.29 * 100 is 28.999999999999996.
+    return int(limit * plan.mapped + 1e-9) if isinstance(limit, float) else int(limit)
+
+
+def _allowed(limit: float, plan: Plan) -> str:
+    share = f" ({limit:.0%} of {plan.mapped:,})" if isinstance(limit, float) else ""
+    return f"{_most(limit, plan):,}{share}"
+
+
+def check_result(plan: Plan, counts: Counts, on_unknown: str, max_failure_ratio: float, key_map: str) -> None:
+    """Check that the result of a sync is within the author's limits.
+
+    :param key_map: the connection's id and the map as arguments of the command line
+    :raises NotSyncedError: when rows were not sent
+    :raises UnknownCreationsError: when the outcome of creations is unknown, unless ``on_unknown`` allows for it
+    :raises TooManyFailuresError: when more rows failed than ``max_failure_ratio`` allows
+    """
+    unknown = plan.unknown + counts.unknown
+    changes = f"{counts.created:,} created, {counts.updated:,} updated, {counts.deleted:,} deleted"
+    if counts.not_sent:
+        raise NotSyncedError(
+            f"{counted(counts.not_sent, 'row')} could not be sent; {changes}. A retry of the task sends "
+            "them. The results file has the reason of each."
+        )
+    if unknown and on_unknown == "fail":
+        raise UnknownCreationsError(
+            f"The outcome of {counted(unknown, 'creation')} is unknown: the service may or may not have the "
+            f"rows. Everything else was done ({changes}). The results file names their rows of the "
+            "source. Look for them in the list, then resolve them with: airflow cpaas contacts resolve --conn-id "
+            f"{key_map}. on_unknown='create' creates them again, perhaps twice."
+        )
+    partial = plan.partial_rows - counts.rejected_partial
+    failed = counts.rejected + plan.rejected_before + plan.invalid_rows + partial
+    if failed and failed > max_failure_ratio * max(1, plan.here):
+        raise TooManyFailuresError(
+            f"{counted(failed, 'row')} of {plan.here:,} failed ({counts.rejected:,} rejected now, "
+            f"{plan.rejected_before:,} rejected by an earlier run, {plan.invalid_rows:,} invalid, "
+            f"{partial:,} with invalid cells), more than "
+            f"max_failure_ratio allows. Everything else was done ({changes}). The results file has the "
+            "reason of each. Correct these rows in the source."
+        )

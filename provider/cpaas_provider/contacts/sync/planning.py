@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import bisect
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -15,8 +14,8 @@ from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import bucket_of
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.mapping.rows import InvalidRowError, RowMapping
-from cpaas_provider.contacts.sync.cursors.cursor import Cursor
-from cpaas_provider.contacts.sync.decisions import Action, SyncRules, decide
+from cpaas_provider.contacts.sync.cursor import Cursor
+from cpaas_provider.contacts.sync.decisions import Action, Plan, SyncRules, decide
 from cpaas_provider.contacts.sync.run_totals import RunTotals
 from cpaas_provider.contacts.sync.spool import KEY_SEPARATOR, Outcome, OutcomeLine, Spool, WorkItem
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Table
@@ -28,91 +27,6 @@ _SourceRow = tuple[int, str, bytes, Mapping[str, Any]]
 """Row number, key in plain, raw hash and values."""
 
 
-@dataclass
-class Plan:
-    """The result of comparing the source with the key map.
-
-    :param rows: rows of the source, in all partitions
-    :param other_partitions: rows that another partition syncs
-    :param before_cursor: rows whose cursor is below that of the last run, which are not compared
-    :param unchanged: rows that the list already has with these cells
-    :param records: rows that the list already has with these cells, and for which the map must be written
-    :param unknown_missing: those of the unknown creations whose key no usable row of the source has
-    :param missing: rows of the list that are missing from the source; counted only if ``on_missing`` needs them
-    :param missing_changes: missing rows that the sync would delete or clear
-    :param missing_records: missing rows of which only the map's entry changes
-    :param missing_unchanged: missing rows that already are as ``on_missing`` wants them
-    :param missing_skipped: missing rows that would be deleted or cleared, but some row of the source has no usable key
-        and may be one of them
-    :param mapped: rows in the map
-    :param known: rows of the source whose key is in the map
-    :param cursor: the largest value of the cursor column
-    :param invalid_before_cursor: invalid and partial rows below it, which the next run passes over
-    :param future_cursor: rows whose cursor is in the future, beyond which the stored cursor does not move
-    :param rejected_before_cursor: rows below the cursor of the last run that the service rejected
-    :param unreadable: rows whose key is unknown
-    :param partial_rows: rows of which only the cells that can be used are synced. They also count as created, updated
-        or unchanged
-    :param invalid_cells: cells that cannot be used, by the name of the list column
-    """
-
-    rows: int = 0
-    other_partitions: int = 0
-    before_cursor: int = 0
-    unchanged: int = 0
-    invalid_rows: int = 0
-    partial_rows: int = 0
-    invalid_cells: Counter[str] = field(default_factory=Counter)
-    duplicates: int = 0
-    unreadable: int = 0
-    not_in_mode: int = 0
-    rejected_before: int = 0
-    unknown: int = 0
-    unknown_missing: int = 0
-    busy: int = 0
-    creates: int = 0
-    updates: int = 0
-    deletes: int = 0
-    records: int = 0
-    missing: int = 0
-    missing_changes: int = 0
-    missing_records: int = 0
-    missing_unchanged: int = 0
-    missing_skipped: int = 0
-    mapped: int = 0
-    known: int = 0
-    cursor: Any = None
-    invalid_before_cursor: int = 0
-    future_cursor: int = 0
-    rejected_before_cursor: int = 0
-    unknown_rows: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def requests(self) -> int:
-        """The number of requests that the sync needs."""
-        return self.creates + self.updates + self.deletes
-
-    @property
-    def work(self) -> int:
-        """The number of rows in the spool."""
-        return self.requests + self.records + self.missing_records + self.busy
-
-    @property
-    def here(self) -> int:
-        """The number of rows of the source in this partition."""
-        return self.rows - self.other_partitions
-
-
-_COUNTED = {
-    Action.CREATE: "creates",
-    Action.UPDATE: "updates",
-    Action.DELETE: "deletes",
-    Action.RECORD: "records",
-    Action.NOTHING: "unchanged",
-    Action.NOT_IN_MODE: "not_in_mode",
-    Action.REJECTED_BEFORE: "rejected_before",
-    Action.BUSY: "busy",
-}
 _SPOOLED = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE, Action.RECORD, Action.FORGET, Action.BUSY})
 UNKNOWN_ROWS = 100
 """The most unknown creations that the report names. The results file names all."""
@@ -178,17 +92,7 @@ class Planner:
             self.plan.invalid_before_cursor = self._cursor.invalid_before
             self.plan.future_cursor = self._cursor.future
             self.plan.rejected_before_cursor = len(self._spool.unseen(self._map.rejected()))
-        self._check_absent_columns(table)
-        self._count_unread_unknown()
-        for row_id in self._earlier.earlier_deleted_ids(self._map):
-            self._spool.add_outcome(OutcomeLine(None, None, Outcome.DELETED, row_id))
-        if self._rules.on_missing != "keep" and whole:
-            self._add_missing_rows()
-        return self.plan
-
-    def _check_absent_columns(self, table: Table) -> None:
-        """Refuse a source if no row of it has one of the columns: the column would be cleared in every row."""
-        # A source class of the DAG author may not have this property.
+        # A column that no row has would be cleared in every row. A source class of the author may lack this property.
         never = getattr(table, "absent", NO_ABSENT_COLUMNS)
         absent = [name for name in self._mapping.source_columns if name in never]
         if absent and self.plan.rows > self.plan.unreadable:
@@ -196,6 +100,12 @@ class Planner:
                 f"No row of the source has {' or '.join(map(repr, absent))}, which the mapping reads. Nothing was "
                 "sent. Correct the name in columns. A row without a value has None there."
             )
+        self._count_unread_unknown()
+        for row_id in self._earlier.earlier_deleted_ids(self._map):
+            self._spool.add_outcome(OutcomeLine(None, None, Outcome.DELETED, row_id))
+        if self._rules.on_missing != "keep" and whole:
+            self._add_missing_rows()
+        return self.plan
 
     def _read_group(self, rows: Sequence[Row | InvalidRow], wanted: Sequence[str]) -> None:
         plan, hashes, secret = self.plan, self._map.hashes, self._row_secret
@@ -262,19 +172,24 @@ class Planner:
         rejected: list[WorkItem] = []
         work: list[tuple[WorkItem, str]] = []
         for key_hash, (number, name, raw_hash, values) in differing.items():
+            entry = entries.get(key_hash)
             try:
                 item = WorkItem(key_hash, number, name, raw_hash, self._mapping.cells(values))
             except InvalidRowError as error:
                 plan.invalid_cells.update(cell.column for cell in error.cells)
                 if self._rules.on_invalid_cell == "skip_row" or not error.usable:
                     self._invalid(number, name, str(error), values)
-                    if (entry := entries.get(key_hash)) is not None:
+                    if entry is not None:
                         self._count_unknown(entry, number, name, is_missing=True)
                     continue
                 columns = ", ".join(cell.column for cell in error.cells)
                 self._spool.add_outcome(OutcomeLine(number, name, Outcome.INVALID_CELL, None, columns, str(error)))
                 item = WorkItem(key_hash, number, name, raw_hash, error.usable, is_partial=True)
-            action = self._count(item, entries.get(key_hash))
+            action = decide(item, entry, self._rules, self._map.hashes, self._lease.fencing_token).action
+            if action is Action.UNKNOWN and entry is not None:
+                self._count_unknown(entry, number, name)
+            else:
+                plan.add(action)
             if item.is_partial and action is not Action.REJECTED_BEFORE:
                 plan.partial_rows += 1
                 if self._cursor is not None:
@@ -303,18 +218,6 @@ class Planner:
                 reason = f"not changed since it was rejected ({since}): {rejection.reason}"
             self._spool.add_outcome(OutcomeLine(item.number, item.name, Outcome.REJECTED, None, columns, reason))
 
-    def _count(self, item: WorkItem, entry: MapEntry | None) -> Action:
-        action = decide(item, entry, self._rules, self._map.hashes, self._lease.fencing_token).action
-        if action is Action.UNKNOWN and entry is not None:
-            self._count_unknown(entry, item.number, item.name)
-            return action
-        self._add(action, 1)
-        return action
-
-    def _add(self, action: Action, number: int) -> None:
-        name = _COUNTED[action]
-        setattr(self.plan, name, getattr(self.plan, name) + number)
-
     def _duplicate(self, key_hash: bytes, row: _SourceRow, first_number: int) -> None:
         """Record a row with the same key as an earlier row of the source."""
         number, name, _, cells = row
@@ -324,7 +227,7 @@ class Planner:
         self._invalid(number, name, f"its key is that of row {first_number}, {used}", cells)
         if none_is_used and (removed := self._spool.remove_work(key_hash)) is not None:
             action, is_partial = removed
-            self._add(Action(action), -1)
+            self.plan.add(Action(action), -1)
             self.plan.partial_rows -= is_partial
             self._invalid(first_number, name, "another row of the source has its key, so none of them is used", cells)
 
@@ -402,7 +305,7 @@ class Planner:
                     if is_record:
                         plan.missing_records += 1
                     else:
-                        self._add(action, 1)
+                        plan.add(action)
             self._spool.add_work(work)
             self._pause()
 

@@ -1,4 +1,4 @@
-"""What a sync reports: progress lines, its plan, a masked preview, its counts, and the error if limits are exceeded."""
+"""What a sync reports: progress lines, its plan, a masked preview, and its counts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,13 @@ from itertools import islice
 from typing import Any
 
 from cpaas_provider.api.amounts import counted, span
-from cpaas_provider.contacts.errors import (
-    NotSyncedError,
-    TooManyChangesError,
-    TooManyFailuresError,
-    UnknownCreationsError,
-)
 from cpaas_provider.contacts.key_map.key_map import Lease
-from cpaas_provider.contacts.sync.decisions import Action, Decision, SyncRules, decide
-from cpaas_provider.contacts.sync.planning import Plan
+from cpaas_provider.contacts.sync.decisions import Action, Decision, Plan, SyncRules, decide
 from cpaas_provider.contacts.sync.results import Counts
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
 
 log = logging.getLogger(__name__)
 
-Limit = int | float | None
 Publish = Callable[[Mapping[str, float]], None]
 
 _MASK = "•••"
@@ -68,7 +60,7 @@ class SyncProgress:
             self.log(counts, total)
 
     def log(self, counts: Counts, total: int) -> None:
-        """Log and publish the figures now."""
+        """Log and publish the figures now. A failure to publish them is logged once."""
         seconds = max(time.monotonic() - self._began, 1e-6)
         rate = counts.done / seconds
         left = max(0, total - counts.done)
@@ -87,10 +79,6 @@ class SyncProgress:
             rate,
             span(left / rate) if rate else "unknown",
         )
-        self.publish(counts, left, rate)
-
-    def publish(self, counts: Counts, left: int, rate: float) -> None:
-        """Publish the figures; a failure is logged once."""
         figures = {name: getattr(counts, name) for name in _PUBLISHED}
         try:
             self._publish({**figures, "left": left, "rows_per_second": round(rate, 2)})
@@ -264,93 +252,3 @@ def in_words(causes: Mapping[str, int]) -> str:
         name.replace("_", " ") if name == "ended_early" else f"{count:,} {name.replace('_', ' ')}"
         for name, count in causes.items()
     )
-
-
-def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit, max_new: Limit = None) -> None:
-    """Check that a sync changes no more rows than the author allows.
-
-    :param max_changes: a number of rows, or a share of the rows in the map, 0 to 1. A share does not limit the first
-        sync, whose map is empty
-    :param max_deletes: the same limit for rows that are missing from the source and would be deleted or cleared
-    :param max_new: the same limit for rows that would be created although the map has rows. A share does not limit a
-        sync whose source has at least half of the rows in the map
-    :raises TooManyChangesError: when the plan exceeds a limit
-    """
-    if plan.missing_changes and not plan.rows:
-        raise TooManyChangesError(
-            f"The source has no rows, and this sync would delete or clear {counted(plan.missing_changes, 'row')}. "
-            "Nothing was sent. See that the source is complete. To empty the list on purpose, delete its rows at the "
-            "service first. Then remove the map with airflow cpaas contacts forget-map. With rows in the list, a sync "
-            "after that creates each of them a second time."
-        )
-    _check_new(plan, max_new)
-    for name, limit, count, what in (
-        ("max_deletes", max_deletes, plan.missing_changes, "delete or clear"),
-        ("max_changes", max_changes, plan.requests, "change"),
-    ):
-        if limit is None or (isinstance(limit, float) and not plan.mapped):
-            continue
-        if count > _most(limit, plan):
-            raise TooManyChangesError(
-                f"This sync would {what} {counted(count, 'row')}, and {name} allows {_allowed(limit, plan)}. Nothing "
-                f"was sent. See that the source is complete. To let it happen, raise {name} for one run."
-            )
-
-
-def _check_new(plan: Plan, max_new: Limit) -> None:
-    """Check that the keys of the source are those of the map: with others, each contact would be created again."""
-    if max_new is None or not plan.mapped or plan.creates <= _most(max_new, plan):
-        return
-    if isinstance(max_new, float) and 2 * plan.known >= plan.mapped:
-        # The list grows, or an earlier first sync did not end.
-        return
-    raise TooManyChangesError(
-        f"This sync would create {counted(plan.creates, 'row')}, and max_new allows {_allowed(max_new, plan)}. The "
-        f"map has {counted(plan.mapped, 'row')}, and the source has {plan.known:,} of these. Nothing was sent. If the "
-        "source writes keys in another form now, such as 1.0 for 1, correct it. If it has other contacts, set map_name "
-        "to another map, and new_map=True. If the rows are new, set max_new='unlimited' for one run."
-    )
-
-
-def _most(limit: float, plan: Plan) -> int:
-    # As floats, 0.29 * 100 is 28.999999999999996.
-    return int(limit * plan.mapped + 1e-9) if isinstance(limit, float) else int(limit)
-
-
-def _allowed(limit: float, plan: Plan) -> str:
-    share = f" ({limit:.0%} of {plan.mapped:,})" if isinstance(limit, float) else ""
-    return f"{_most(limit, plan):,}{share}"
-
-
-def check_result(plan: Plan, counts: Counts, on_unknown: str, max_failure_ratio: float, key_map: str) -> None:
-    """Check that the result of a sync is within the author's limits.
-
-    :param key_map: the connection's id and the map as arguments of the command line
-    :raises NotSyncedError: when rows were not sent
-    :raises UnknownCreationsError: when the outcome of creations is unknown, unless ``on_unknown`` allows for it
-    :raises TooManyFailuresError: when more rows failed than ``max_failure_ratio`` allows
-    """
-    unknown = plan.unknown + counts.unknown
-    changes = f"{counts.created:,} created, {counts.updated:,} updated, {counts.deleted:,} deleted"
-    if counts.not_sent:
-        raise NotSyncedError(
-            f"{counted(counts.not_sent, 'row')} could not be sent; {changes}. A retry of the task sends "
-            "them. The results file has the reason of each."
-        )
-    if unknown and on_unknown == "fail":
-        raise UnknownCreationsError(
-            f"The outcome of {counted(unknown, 'creation')} is unknown: the service may or may not have the "
-            f"rows. Everything else was done ({changes}). The results file names their rows of the "
-            "source. Look for them in the list, then resolve them with: airflow cpaas contacts resolve --conn-id "
-            f"{key_map}. on_unknown='create' creates them again, perhaps twice."
-        )
-    partial = plan.partial_rows - counts.rejected_partial
-    failed = counts.rejected + plan.rejected_before + plan.invalid_rows + partial
-    if failed and failed > max_failure_ratio * max(1, plan.here):
-        raise TooManyFailuresError(
-            f"{counted(failed, 'row')} of {plan.here:,} failed ({counts.rejected:,} rejected now, "
-            f"{plan.rejected_before:,} rejected by an earlier run, {plan.invalid_rows:,} invalid, "
-            f"{partial:,} with invalid cells), more than "
-            f"max_failure_ratio allows. Everything else was done ({changes}). The results file has the "
-            "reason of each. Correct these rows in the source."
-        )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cpaas_provider.contacts.errors import LeaseLostError, SpoolError
+from cpaas_provider.contacts.errors import LeaseLostError, SharedRowError, SpoolError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes
 from cpaas_provider.contacts.key_map.key_map import Lease
@@ -156,7 +156,7 @@ class ResultRecorder:
                 rejections.append(self._rejection(result))
         if changes:
             # If this cannot be recorded, the next run sends these rows again, and the service rejects them again.
-            with contextlib.suppress(LeaseLostError, DatabaseError):
+            with contextlib.suppress(LeaseLostError, SharedRowError, DatabaseError):
                 await asyncio.to_thread(self._lease.write, changes, None, rejections)
 
     def run_values(self, finished: Sequence[Result]) -> Mapping[str, Any] | None:

@@ -18,24 +18,21 @@ from cpaas_provider.api.bounds import WHOLE
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.contacts.errors import CursorChangedError, MapMismatchError, StoppedError, TooManyChangesError
-from cpaas_provider.contacts.key_map.hashes import BUCKETS, buckets_of
+from cpaas_provider.contacts.key_map.hashes import buckets_of
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, check_new_map, open_map
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLUMNS
 from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.mapping.rules import ColumnRule, unfilled_message
-from cpaas_provider.contacts.sync.cursors.stored_cursor import StoredCursor, recount_invalid_rows
-from cpaas_provider.contacts.sync.decisions import SyncRules
+from cpaas_provider.contacts.sync.cursor import StoredCursor, recount_invalid_rows
+from cpaas_provider.contacts.sync.decisions import Plan, SyncRules
 from cpaas_provider.contacts.sync.dispatcher import Dispatcher, StopSignal
-from cpaas_provider.contacts.sync.limits import tolerated_rejections
-from cpaas_provider.contacts.sync.planning import Plan, Planner
+from cpaas_provider.contacts.sync.limits import Limit, check_changes, check_result, tolerated_rejections
+from cpaas_provider.contacts.sync.planning import Planner
 from cpaas_provider.contacts.sync.report import (
-    Limit,
     Publish,
     SyncProgress,
-    check_changes,
-    check_result,
     estimate_line,
     figures,
     in_words,
@@ -60,7 +57,6 @@ log = logging.getLogger(__name__)
 
 COLUMN_TYPES, COLUMNS = "column_types", "columns"
 """Names of values that a map stores beside its rows."""
-_CHANGED, _RESYNC = "changed", "resync"
 _RECIPIENTS = ("PHONE NUMBER", "EMAIL")
 
 
@@ -172,12 +168,32 @@ class ContactSync:
         self._check_key(key_map)
         self._lease = key_map.lease(spec.owner, buckets_of(*spec.partition))
         self._open.callback(_release, self._lease)
+        part = "{}-{}".format(*self._lease.buckets)
+        self._changed_key = "changed" if spec.partition == (0, 1) else f"changed/{part}"
+        self._resync_key = f"resync/{part}"
         if may_double:
             check_new_map(self._database, **contact_list)
         self.counts.earlier = RunTotals.read(self._lease, spec.run)
         if spec.cursor_column is None:
             return None
-        self._cursor = StoredCursor(self._lease, spec.cursor_column, self._cursor_settings, self._date_format)
+        # With other settings, rows below the cursor may differ from the list, so all are read again.
+        settings = json.dumps(
+            [
+                spec.cursor_column,
+                spec.key,
+                {name: rule.as_dict() for name, rule in spec.columns.items()},
+                astuple(self._numbers),
+                spec.empty_cell_value,
+            ],
+            default=repr,
+            sort_keys=True,
+        )
+        self._cursor = StoredCursor(
+            self._lease,
+            spec.cursor_column,
+            blake2b(settings.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest(),
+            next((rule.date_format for rule in spec.columns.values() if _is_dated(rule, spec.cursor_column)), None),
+        )
         return self._cursor.cursor.sql_parameter
 
     def run(self, source: Source) -> None:
@@ -207,8 +223,10 @@ class ContactSync:
             self._log_changed_types(key_map, mapping)
             self.column_sources = mapping.column_sources
             self._check_columns(key_map, rules)
-            if spec.resync and not spec.dry_run:
-                self._forget_cells(key_map)
+            # A retry of the same run continues instead of starting over.
+            if spec.resync and not spec.dry_run and not self._is_resynced(key_map):
+                count = self._lease.forget_cells({self._resync_key: spec.run})
+                log.info("resync: all cells of %s are sent once more.", counted(count, "row"))
             planner = Planner(
                 self._lease,
                 mapping,
@@ -286,37 +304,6 @@ class ContactSync:
             for change in planned_changes(self._spool, rules, self._lease):
                 self._spool.add_outcome(planned_outcome(change, self._names))
         yield from self._spool.outcomes()
-
-    @property
-    def _cursor_settings(self) -> str:
-        """A hash of the settings that a cursor depends on. With other settings, all rows must be read again."""
-        spec = self._spec
-        rules = {name: rule.as_dict() for name, rule in spec.columns.items()}
-        text = json.dumps(
-            [spec.cursor_column, spec.key, rules, astuple(self._numbers), spec.empty_cell_value],
-            default=repr,
-            sort_keys=True,
-        )
-        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-    @property
-    def _date_format(self) -> str | None:
-        """The ``date_format`` of a column rule for the cursor column."""
-        for name, rule in self._spec.columns.items():
-            source = name if rule.source is None and rule.constant is None and rule.template is None else rule.source
-            if source == self._spec.cursor_column and rule.date_format is not None:
-                return rule.date_format
-        return None
-
-    @property
-    def _changed_key(self) -> str:
-        first, end = self._lease.buckets
-        return _CHANGED if (first, end) == (0, BUCKETS) else f"{_CHANGED}/{first}-{end}"
-
-    @property
-    def _resync_key(self) -> str:
-        first, end = self._lease.buckets
-        return f"{_RESYNC}/{first}-{end}"
 
     def _check_key(self, key_map: KeyMap) -> None:
         stored = key_map.value(KEY_COLUMNS)
@@ -399,12 +386,6 @@ class ContactSync:
                 "; ".join(changed),
             )
 
-    def _forget_cells(self, key_map: KeyMap) -> None:
-        """Make this run send all cells again. A retry of the same run continues instead of starting over."""
-        if not self._is_resynced(key_map):
-            count = self._lease.forget_cells({self._resync_key: self._spec.run})
-            log.info("resync: all cells of %s are sent once more.", counted(count, "row"))
-
     def _is_resynced(self, key_map: KeyMap) -> bool:
         """Return whether an earlier try of this run began the resync."""
         return bool(key_map.value(self._resync_key) == self._spec.run)
@@ -466,6 +447,11 @@ class ContactSync:
                 "max_duration ended the sync in good order: %s left. The next run goes on there.",
                 counted(report["remaining"], "row"),
             )
+
+
+def _is_dated(rule: ColumnRule, source_column: str) -> bool:
+    """Tell whether a rule says how dates in a source column are written."""
+    return rule.source == source_column and rule.date_format is not None
 
 
 def _release(lease: Lease) -> None:

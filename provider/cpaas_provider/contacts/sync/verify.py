@@ -120,7 +120,8 @@ class Verification:
         rows = counts[RowState.SYNCED]
         self.report.total = rows if sample is None else min(sample, rows)
         self.report.not_checked = sum(counts.values()) - rows
-        entries = _all(self._map) if sample is None else _sampled(self._map, sample)
+        pages = self._map.pages(states=[RowState.SYNCED]) if sample is None else _sampled(self._map, sample)
+        entries = (entry for page in pages for entry in page if entry.row_id is not None)
         failed: list[BaseException] = []
         try:
             async with asyncio.TaskGroup() as group:
@@ -220,13 +221,8 @@ class Verification:
             self.report.mended += len(batch) - len(changed)
 
 
-def _all(key_map: KeyMap) -> Iterator[MapEntry]:
-    for page in key_map.pages(states=[RowState.SYNCED]):
-        yield from (entry for entry in page if entry.row_id is not None)
-
-
-def _sampled(key_map: KeyMap, count: int) -> Iterator[MapEntry]:
-    """Yield ``count`` entries with a row, chosen at random."""
+def _sampled(key_map: KeyMap, count: int) -> Iterator[list[MapEntry]]:
+    """Yield ``count`` entries with a row, chosen at random, page by page."""
     database = key_map.database
     chance = func.rand() if database.engine.dialect.name in ("mysql", "mariadb") else func.random()
     query = (
@@ -242,7 +238,7 @@ def _sampled(key_map: KeyMap, count: int) -> Iterator[MapEntry]:
     with database.connect() as connection:
         keys = [bytes(key_hash) for (key_hash,) in connection.execute(query)]
     for batch in batched(keys):
-        yield from key_map.entries(batch).values()
+        yield list(key_map.entries(batch).values())
 
 
 class RowComparer:
@@ -271,14 +267,13 @@ class RowComparer:
         """
         differing = []
         for tag, cell_hash in CellHashes.from_bytes(known).items():
-            column = self._columns.get(tag)
-            if column is not None and not self._matches(column, cells.get(column[0]), cell_hash):
-                differing.append(column[0])
+            if (column := self._columns.get(tag)) is None:
+                continue
+            column_id, parse = column
+            forms = _forms(cells.get(column_id), parse)
+            if all(self._hashes.of_cell(column_id, form) != cell_hash for form in forms):
+                differing.append(column_id)
         return differing
-
-    def _matches(self, column: tuple[str, Parse], cell: Any, cell_hash: bytes) -> bool:
-        column_id, parse = column
-        return any(self._hashes.of_cell(column_id, form) == cell_hash for form in _forms(cell, parse))
 
 
 def _returned_cell_parser(written_type: str, numbers: NumberReader) -> Parse:

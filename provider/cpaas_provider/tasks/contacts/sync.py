@@ -31,7 +31,6 @@ from cpaas_provider.tasks.runner import REPORT_KEY
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
-    from cpaas_provider.sources.base import Source
     from cpaas_provider.tasks.contacts.spec import ContactSyncSpec
     from cpaas_provider.tasks.runtime import TaskRuntime
 
@@ -105,7 +104,10 @@ class ContactSyncTry(BulkAttempt):
         )
         cursor = self._begin(sync)
         if spec.cursor_column is not None:
-            source = _from_cursor(source, cursor)
+            from cpaas_provider.sources.sql import SqlSource
+
+            # Other sources are read whole, and the rows below the cursor are passed over.
+            source = source.at_cursor(cursor) if isinstance(source, SqlSource) else source
         if not spec.dry_run:
             self._progress = ProgressRecorder(
                 runtime, f"sync-{runtime.instance_nonce}", CONTACT_SYNC, "sync_contacts", self._settings()
@@ -123,7 +125,13 @@ class ContactSyncTry(BulkAttempt):
         if spec.preview_count:
             runtime.push(PREVIEW_KEY, sync.preview)
         if sync.changed:
-            self._publish_change()
+            from airflow.sdk import AssetAlias
+
+            from cpaas_provider.assets import contacts_changed
+
+            # Starts the DAGs that are scheduled on changes of this list.
+            events: Any = runtime.context["outlet_events"]
+            events[AssetAlias(CONTACTS_ALIAS)].add(contacts_changed(runtime.conn_id))
             sync.mark_published()
         runtime.log.info("%s", _done(report))
         return report
@@ -243,15 +251,6 @@ class ContactSyncTry(BulkAttempt):
         )
         self._write_results(lines, OF_A_SYNC)
 
-    def _publish_change(self) -> None:
-        """Have DAGs start that are scheduled on changes of this list."""
-        from airflow.sdk import AssetAlias
-
-        from cpaas_provider.assets import contacts_changed
-
-        events: Any = self._runtime.context["outlet_events"]
-        events[AssetAlias(CONTACTS_ALIAS)].add(contacts_changed(self._runtime.conn_id))
-
     def _log_begin(self) -> None:
         spec, settings = self._spec, self._connection.settings
         words = [
@@ -274,13 +273,6 @@ class ContactSyncTry(BulkAttempt):
             spec.source_summary,
             ", ".join(words),
         )
-
-
-def _from_cursor(source: Source, cursor: Any) -> Source:
-    """Return a source that gets the cursor of the last run, where it can."""
-    from cpaas_provider.sources.sql import SqlSource
-
-    return source.at_cursor(cursor) if isinstance(source, SqlSource) else source
 
 
 def _done(report: Mapping[str, Any]) -> str:

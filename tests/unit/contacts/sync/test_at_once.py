@@ -68,7 +68,8 @@ def begin_upsert(key_map: KeyMap, key: str) -> tuple[Lease, MapEntry]:
 
 
 def end_upsert(lease: Lease, intent: MapEntry) -> None:
-    lease.write([Change(intent, replace(intent, state=RowState.SYNCED, row_id="row-upsert", fencing_token=None))])
+    row_id = f"row {intent.key_hash.hex()}"
+    lease.write([Change(intent, replace(intent, state=RowState.SYNCED, row_id=row_id, fencing_token=None))])
     lease.release()
 
 

@@ -18,8 +18,8 @@ from cpaas_provider.contacts.key_map.hashes import buckets_of
 from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import sync as sync_module
-from cpaas_provider.contacts.sync.planning import Plan
-from cpaas_provider.contacts.sync.report import check_changes
+from cpaas_provider.contacts.sync.decisions import Plan
+from cpaas_provider.contacts.sync.limits import check_changes
 from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError

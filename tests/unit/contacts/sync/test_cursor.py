@@ -14,7 +14,7 @@ import pytest
 
 from cpaas_provider.contacts.errors import CursorChangedError, CursorError
 from cpaas_provider.contacts.mapping.rules import ColumnRule
-from cpaas_provider.contacts.sync.cursors.cursor import Cursor, cursor_from_json, cursor_to_json
+from cpaas_provider.contacts.sync.cursor import Cursor, cursor_from_json, cursor_to_json
 from cpaas_provider.database.database import Database, open_database
 from tests.unit.contacts.sync import model
 from tests.unit.contacts.sync.model import Ended, Step, World, sum_of

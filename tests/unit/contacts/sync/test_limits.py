@@ -11,8 +11,8 @@ from cpaas_provider.contacts.errors import NotSyncedError, TooManyFailuresError,
 from cpaas_provider.contacts.key_map.entries import RowState
 from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import sync as sync_module
+from cpaas_provider.contacts.sync.decisions import Plan
 from cpaas_provider.contacts.sync.limits import FailureLimits, tolerated_rejections
-from cpaas_provider.contacts.sync.planning import Plan
 from cpaas_provider.contacts.sync.spool import Spool, WorkItem
 from cpaas_provider.contacts.sync.work import PendingWindow, Work
 from cpaas_provider.database.database import Database

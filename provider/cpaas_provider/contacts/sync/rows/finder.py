@@ -14,7 +14,7 @@ from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
 from cpaas_provider.contacts.errors import StoppedError
 from cpaas_provider.contacts.key_map.entries import RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
-from cpaas_provider.contacts.mapping.cells import EMPTY_CELLS
+from cpaas_provider.contacts.mapping.cells import is_empty_cell
 
 ACCOUNT_ERRORS = (
     errors.CpaasAuthenticationError,
@@ -35,14 +35,17 @@ _SAMPLE = 20
 """The most rows of the map that are read to see whether the service lets any row be read."""
 
 
-class ReadRequests(Protocol):
-    """The requests that change nothing and cost nothing, as of ``AsyncCpaasClient``."""
+class RowClient(Protocol):
+    """The requests that find out about a row, as of ``AsyncCpaasClient``."""
 
     def get_contact_row(self, row_id: str) -> Awaitable[ContactRowRecord]:
         """Read a row."""
 
     def get_contact_table(self) -> Awaitable[ContactTable]:
         """Read the table."""
+
+    def update_contact_row(self, row_id: str, columns: Mapping[str, Any]) -> Awaitable[ContactRowRecord]:
+        """Update a row."""
 
 
 T = TypeVar("T")
@@ -76,16 +79,17 @@ class RowFinder:
     """Tells whether the list still has a row, however the service words that it is gone.
 
     The contract lists no status for it (contract.md 4.12, 4.13, 7). So a row is gone if it cannot be read, although
-    another row can, and then cannot be read again. A failure to read is no proof, but an error. A service may reject
-    the reading of every row, or have other ids for all of them. Then nothing is proved. If the map has no other row,
-    the table must be readable, and status 404 or 410 must have said twice that there is no such row.
+    another row can, and then cannot be read again. A failure to read is no proof, but an error, and a page of a gateway
+    proves nothing. A service may reject the reading of every row, or have other ids for all of them. Then nothing is
+    proved. If the map has no other row, a gateway may have answered for all. Then the table must be readable, and each
+    response about the row must be the documented error of the service, with status 404 or 410.
 
     :param key_maps: name other rows of the list
     :param columns: the names of the list's columns, by id
     """
 
-    def __init__(self, reads: ReadRequests, key_maps: Iterable[KeyMap], columns: Mapping[str, str]) -> None:
-        self._reads = reads
+    def __init__(self, client: RowClient, key_maps: Iterable[KeyMap], columns: Mapping[str, str]) -> None:
+        self._client = client
         self._maps = key_maps
         self._columns = {text.casefold() for text in chain(columns, columns.values())} - _ROW_FIELDS
         self._may_read_rows = False
@@ -138,14 +142,13 @@ class RowFinder:
         :raises CpaasError: when the row or the table cannot be read for a reason that is not about the row
         """
         try:
-            await self._reads.get_contact_row(row_id)
+            await self._client.get_contact_row(row_id)
         except ACCOUNT_ERRORS:
             raise
         except errors.CpaasRejectedError as unread:
             if not is_about_row(unread):
                 raise
-            is_named = names_absence(rejection) and names_absence(unread)
-            presence = await self._prove_gone(row_id, is_named=is_named)
+            presence = await self._prove_gone(row_id, rejection, unread)
             if presence is Presence.GONE:
                 self._absent.add(_words(rejection))
             return presence
@@ -159,26 +162,34 @@ class RowFinder:
         """
         if isinstance(unread, ACCOUNT_ERRORS) or not is_about_row(unread):
             raise unread
-        return await self._prove_gone(row_id, is_named=names_absence(unread))
+        return await self._prove_gone(row_id, unread)
 
-    async def _prove_gone(self, row_id: str, *, is_named: bool) -> Presence:
+    async def _prove_gone(self, row_id: str, *responses: errors.CpaasRejectedError) -> Presence:
+        """Tell whether a row is gone that could not be read.
+
+        :param responses: what was said of it so far, the reading last
+        """
+        if responses[-1].is_foreign:
+            return Presence.NOT_PROVED
         # A gateway may reject every request, or those for rows alone, and the service may come back at any moment. So
         # the other row is read between two readings of this one.
+        is_alone = False
         if not (self._may_read_rows and await self._other_row.begin(self._can_read_known)):
-            await self._table.begin(self._reads.get_contact_table)
-            if not await self._can_read_rows(row_id, alone=is_named):
+            await self._table.begin(self._client.get_contact_table)
+            can_read = await self._can_read_another(row_id)
+            is_alone = can_read is None
+            if can_read is False or (is_alone and not all(map(_proves_absence, responses))):
                 return Presence.NOT_PROVED
-        return Presence.PRESENT if await self._can_read(row_id) else Presence.GONE
+        if (unread := await self._rejection(row_id)) is None:
+            return Presence.PRESENT
+        return Presence.NOT_PROVED if unread.is_foreign or (is_alone and not _proves_absence(unread)) else Presence.GONE
 
     async def _can_read_known(self) -> bool:
         """Tell whether the row that the list had last can be read now."""
-        return self._known_row is not None and await self._can_read(self._known_row)
+        return self._known_row is not None and await self._rejection(self._known_row) is None
 
-    async def _can_read_rows(self, row_id: str, *, alone: bool) -> bool:
-        """Tell whether another row can be read.
-
-        :param alone: what to return if the map has no other row
-        """
+    async def _can_read_another(self, row_id: str) -> bool | None:
+        """Tell whether another row of the map can be read, ``None`` if it has no other row."""
         async with self._proof:
             if self._may_read_rows and await self._can_read_known():
                 return True
@@ -186,20 +197,21 @@ class RowFinder:
                 self._sample = await asyncio.to_thread(self._some_rows)
             row_ids = [known for known in (self._known_row, *self._sample) if known not in (None, row_id)]
             for known in row_ids:
-                if known is not None and known not in self._tried and await self._can_read(known):
+                if known is not None and known not in self._tried and await self._rejection(known) is None:
                     self.add_read(known)
                     return True
-            return alone and not row_ids
+            return False if row_ids else None
 
-    async def _can_read(self, row_id: str) -> bool:
+    async def _rejection(self, row_id: str) -> errors.CpaasRejectedError | None:
+        """Read a row, and return why it cannot be read; ``None`` if it can."""
         self._tried.add(row_id)
         try:
-            await self._reads.get_contact_row(row_id)
+            await self._client.get_contact_row(row_id)
         except ACCOUNT_ERRORS:
             raise
-        except errors.CpaasRejectedError:
-            return False
-        return True
+        except errors.CpaasRejectedError as rejection:
+            return rejection
+        return None
 
     def _some_rows(self) -> list[str]:
         pages = chain.from_iterable(key_map.pages(states=_WITH_ROW, size=_SAMPLE) for key_map in self._maps)
@@ -218,6 +230,11 @@ def names_absence(error: errors.CpaasRejectedError) -> bool:
     return error.status in _NOT_THERE or isinstance(error, errors.CpaasNotFoundError)
 
 
+def _proves_absence(error: errors.CpaasRejectedError) -> bool:
+    """Tell whether a rejection is the documented error of the service, and names a row that is not there."""
+    return names_absence(error) and not error.may_be_gateway
+
+
 def _words(error: errors.CpaasRejectedError) -> str:
     """Return what a rejection says, without the figures and ids that differ from row to row."""
     items = sorted(f"{item.field}:{item.type}" for item in error.items)
@@ -225,17 +242,12 @@ def _words(error: errors.CpaasRejectedError) -> str:
     return f"{error.status} {items or text}"
 
 
-def is_empty_cell(cell: Any) -> bool:
-    """Tell whether a cell, as the service returned it, is empty."""
-    return cell in EMPTY_CELLS
-
-
 def empty_columns(record: ContactRowRecord, columns: Iterable[str]) -> list[str]:
     """Return those of these columns in which a row, as the service returned it, has no value."""
     return [column for column in columns if is_empty_cell(record.row.columns.get(column))]
 
 
-async def unstored_columns(reads: ReadRequests, record: ContactRowRecord, cells: Mapping[str, Any]) -> list[str]:
+async def unstored_columns(client: RowClient, record: ContactRowRecord, cells: Mapping[str, Any]) -> list[str]:
     """Return the columns that are empty in the list, although the service accepted a value for them.
 
     The response holds the whole row. It may show the row as it was before, so the row is read, if it can be.
@@ -247,7 +259,7 @@ async def unstored_columns(reads: ReadRequests, record: ContactRowRecord, cells:
     if not unstored or record.row.columns.keys().isdisjoint(cells):
         return []
     try:
-        return empty_columns(await reads.get_contact_row(record.row.id), unstored)
+        return empty_columns(await client.get_contact_row(record.row.id), unstored)
     except (errors.CpaasError, StoppedError):
         return unstored
 

@@ -125,31 +125,28 @@ class RowRequests:
     async def send(self, pending: Pending) -> Result:
         """Make the request of a row, and return its result."""
         self.count += 1
-        result = await self._responded(pending)
+        try:
+            result = await self._requested(pending)
+        except ACCOUNT_ERRORS as error:
+            result = Result(pending, Response.NOT_SENT, reason=str(error), fatal=error)
+        except errors.CpaasRejectedError as error:
+            result = await self._rejected(pending, error)
+        except errors.CpaasInvalidRequestError as error:
+            result = Result(pending, Response.REJECTED, reason=str(error))
+        except errors.CpaasNotSentError as error:
+            longest = self._client.settings.max_retry_after
+            waits = error.retry_after is not None and error.retry_after > longest
+            result = Result(pending, Response.NOT_SENT, reason=str(error), fatal=error if waits else None)
+        except RowUpdatesError as error:
+            result = Result(pending, Response.CELLS_LOST, reason=str(error), fatal=error)
+        except errors.CpaasError as error:
+            result = Result(pending, Response.UNKNOWN, reason=str(error))
         if result.reason is None:
             return result
         # The service may quote cells of the row that this request did not send, such as its key.
         item = pending.item
         private = [item.name or "", *(item.name or "").split(KEY_SEPARATOR), *sensitive_values({"": item.cells})]
         return replace(result, reason=redact(result.reason, private, longest=len(result.reason)))
-
-    async def _responded(self, pending: Pending) -> Result:
-        try:
-            return await self._requested(pending)
-        except ACCOUNT_ERRORS as error:
-            return Result(pending, Response.NOT_SENT, reason=str(error), fatal=error)
-        except errors.CpaasRejectedError as error:
-            return await self._rejected(pending, error)
-        except errors.CpaasInvalidRequestError as error:
-            return Result(pending, Response.REJECTED, reason=str(error))
-        except errors.CpaasNotSentError as error:
-            longest = self._client.settings.max_retry_after
-            waits = error.retry_after is not None and error.retry_after > longest
-            return Result(pending, Response.NOT_SENT, reason=str(error), fatal=error if waits else None)
-        except RowUpdatesError as error:
-            return Result(pending, Response.CELLS_LOST, reason=str(error), fatal=error)
-        except errors.CpaasError as error:
-            return Result(pending, Response.UNKNOWN, reason=str(error))
 
     async def _requested(self, pending: Pending) -> Result:
         decision, row_id = pending.decision, pending.intent.row_id
@@ -191,8 +188,10 @@ class RowRequests:
                     return Result(pending, Response.NOT_FOUND, reason="the list no longer has this row")
                 if presence is Presence.NOT_PROVED and names_absence(error):
                     reason = (
-                        "the service finds neither this row nor another row of the map. The ids of all rows may have "
-                        "changed. If the list was emptied on purpose, run: airflow cpaas contacts forget-map"
+                        "nothing proves that the list no longer has this row: the service finds no other row of the "
+                        "map, or a gateway may have answered. The ids of all rows may have changed. If the list was "
+                        "emptied on purpose, run: airflow cpaas contacts forget-map. If only this row is gone, run: "
+                        "airflow cpaas contacts forget-row"
                     )
             fatal = await self._changed_columns()
         except errors.CpaasError as unread:

@@ -15,6 +15,7 @@ from cpaas_provider.contacts.errors import (
     LeaseLostError,
     NotSyncedError,
     RowUpdatesError,
+    SharedRowError,
     StoppedError,
     UnknownCreationsError,
     UnstoredCellsError,
@@ -186,13 +187,18 @@ class RowUpsert:
             lease.write([Change(intent, undone(decision, intent, before))])
             raise
         row_id = str(record.row.id if creates else intent.row_id)
-        if creates and (is_other_row(record.row.columns, decision.cells) or self.key_map.entries_of_rows([row_id])):
-            lease.write([Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))])
-            return self._unknown("the response has the id or the cells of another row")
         hashes = self.key_map.hashes
         after = in_step(item, before, row_id, self.rules, hashes, is_whole=decision.is_whole)
         after = replace(after, raw_hash=None, version=intent.version + 1)
-        lease.write([Change(intent, after)])
+        is_other = creates and is_other_row(record.row.columns, decision.cells)
+        if not is_other:
+            try:
+                lease.write([Change(intent, after)])
+            except SharedRowError:
+                is_other = True
+        if is_other:
+            lease.write([Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))])
+            return self._unknown("the response has the id or the cells of another row")
         if unstored := await unstored_columns(_RowCalls(self.requests), record, decision.cells):
             stored = CellHashes.from_bytes(after.cell_hashes).without(unstored)
             lease.write([Change(after, replace(after, cell_hashes=stored.to_bytes()))])

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.api.models.contacts import ContactRowRecord
 from cpaas_provider.contacts.errors import RowUpdatesError, UncheckedUpdateError
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes, column_tag
-from cpaas_provider.contacts.mapping.cells import EMPTY_CELLS
-from cpaas_provider.contacts.sync.rows.finder import READ_EACH, READ_EVERY, empty_columns, is_empty_cell
-
-
-class RowUpdates(Protocol):
-    """The requests that update and read a row, as of ``AsyncCpaasClient``."""
-
-    def update_contact_row(self, row_id: str, columns: Mapping[str, Any]) -> Awaitable[ContactRowRecord]:
-        """Update a row."""
-
-    def get_contact_row(self, row_id: str) -> Awaitable[ContactRowRecord]:
-        """Read a row."""
+from cpaas_provider.contacts.mapping.cells import EMPTY_CELLS, is_empty_cell
+from cpaas_provider.contacts.sync.rows.finder import READ_EACH, READ_EVERY, RowClient, empty_columns
 
 
 class CheckedUpdates:
@@ -40,8 +30,8 @@ class CheckedUpdates:
     :param hashes: of the key map
     """
 
-    def __init__(self, requests: RowUpdates, columns: Mapping[str, str], hashes: ContactHashes) -> None:
-        self._requests = requests
+    def __init__(self, client: RowClient, columns: Mapping[str, str], hashes: ContactHashes) -> None:
+        self._client = client
         self._columns = {
             column: frozenset(hashes.of_cell(column, empty) for empty in EMPTY_CELLS) for column in columns
         }
@@ -65,7 +55,7 @@ class CheckedUpdates:
         """
         omitted = self._omitted(cells, CellHashes.from_bytes(known))
         if not omitted and (self._keeps or not self._is_read_before(cells)):
-            return self._compared(await self._requests.update_contact_row(row_id, cells), cells)
+            return self._compared(await self._client.update_contact_row(row_id, cells), cells)
         if self._keeps:
             return await self._update(row_id, cells, omitted, source)
         async with self._first:
@@ -94,7 +84,7 @@ class CheckedUpdates:
     async def _filled(self, row_id: str, cells: Mapping[str, Any]) -> list[str]:
         """Return the columns that are not sent and in which the row has a cell."""
         try:
-            record = await self._requests.get_contact_row(row_id)
+            record = await self._client.get_contact_row(row_id)
         except CpaasRejectedError:
             # The row is gone, which the update shows, or this service cannot read rows.
             return []
@@ -116,7 +106,7 @@ class CheckedUpdates:
     async def _update(
         self, row_id: str, cells: Mapping[str, Any], omitted: list[str], source: Mapping[str, Any]
     ) -> ContactRowRecord:
-        record = self._compared(await self._requests.update_contact_row(row_id, cells), cells)
+        record = self._compared(await self._client.update_contact_row(row_id, cells), cells)
         if not omitted:
             return record
         if not empty_columns(record, omitted):
@@ -163,17 +153,17 @@ class CheckedUpdates:
         if not restored:
             # Another client may have emptied some of the cells, but hardly all.
             return empty if len(empty) == len(omitted) else []
-        record = await self._requests.update_contact_row(row_id, restored)
+        record = await self._client.update_contact_row(row_id, restored)
         emptied = await self._empty(row_id, record, list(restored))
         # A service that never stores a cell does not clear it.
         kept = [column for column in restored if column not in emptied]
-        record = await self._requests.update_contact_row(row_id, cells)
+        record = await self._client.update_contact_row(row_id, cells)
         return await self._empty(row_id, record if named else None, kept)
 
     async def _empty(self, row_id: str, response: ContactRowRecord | None, columns: list[str]) -> list[str]:
         """Return the columns that are empty in the list; by a response if the service cannot read rows."""
         try:
-            response = await self._requests.get_contact_row(row_id)
+            response = await self._client.get_contact_row(row_id)
         except CpaasRejectedError:
             if response is None:
                 return []

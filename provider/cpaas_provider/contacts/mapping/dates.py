@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
-from cpaas_provider.contacts.mapping.parsing.values import ascii_digits
+from cpaas_provider.contacts.mapping.parsers import ascii_digits
 
 _LONGEST = 100
 _LENGTH = len("2026-01-31")

@@ -1,1 +1,0 @@
-"""Parsers of source values, one for each column type."""

@@ -1,1 +1,0 @@
-"""The cursor of a sync: rows of the source below it were synced by an earlier run."""
