@@ -18,7 +18,7 @@ from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.delivery import deliveries
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
-from cpaas_provider.delivery.receiver.writer import ReceivedReport
+from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_requests
 from cpaas_provider.tasks.delivery.tracker import DeliveryTracker
 from tests.unit.database.migrated import POSTGRES
@@ -119,6 +119,20 @@ def test_report_counts_whichever_transaction_is_held_at_whichever_statement(url:
             assert outcomes(database, campaign) == {ADA: "delivered"}, step
             with database.connect() as connection:
                 assert connection.execute(select(deliveries.c.campaign)).scalars().all() == [campaign], step
+
+
+def test_only_recipient_of_a_request_is_the_first_of_two_reports_at_once(postgres_url: str) -> None:
+    only = to(ADA)
+    results: list[Any] = []
+    with open_database(postgres_url) as first, open_database(postgres_url) as second:
+
+        def store_second() -> None:
+            results.extend(save_reports(second, report(OBI, "delivered", token=only)))
+
+        with held_before(first, MOST_STATEMENTS, store_second):
+            results.extend(save_reports(first, report(ADA, "delivered", token=only)))
+        assert results == [StoreResult.NEW, StoreResult.EXCESS]
+        assert outcomes(first) == {ADA: "delivered"}
 
 
 def test_thousands_of_reports_beside_their_records_are_all_counted(postgres_url: str) -> None:
