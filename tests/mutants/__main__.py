@@ -43,6 +43,10 @@ TESTS = {
 }
 """What is changed, and the tests that shall notice it."""
 
+_FAST = "not slow and not system"
+_NO_TESTS = 5
+"""The exit code of pytest if none of the tests is fast."""
+
 
 def steps_of(path: str) -> list[list[str]]:
     """Return the tests of a file in two steps: those nearest to it, and those of its room."""
@@ -97,7 +101,7 @@ class Runner:
         verdict, test = "survived", ""
         for tests in steps_of(mutant.path):
             code, failed = self._run(tests)
-            if code != 0:
+            if code not in (0, _NO_TESTS):
                 verdict, test = ("timed out" if code is None else "killed"), failed or tests[0]
                 break
         self._write(file, source)
@@ -116,22 +120,18 @@ class Runner:
     def _run(self, tests: Sequence[str]) -> tuple[int | None, str]:
         """Return the exit code of a run of tests, ``None`` if it took too long, and the first test that failed."""
         copy = self._copy
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "-p",
-            "no:cacheprovider",
-            "-m",
-            "not slow and not system",
-        ]
+        command = [sys.executable, "-m", "pytest", *["-q", "-x", "-p", "no:cacheprovider"], "-m", _FAST]
         environment = os.environ | {"PYTHONPATH": f"{copy / 'provider'}:{copy}", "TMPDIR": str(copy / "tmp")}
         output = copy / "output"
         with output.open("wb") as file:
             process = psutil.Popen(
-                [*command, *tests], cwd=copy, env=environment, stdout=file, stderr=file, process_group=0
+                [*command, *tests],
+                cwd=copy,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                process_group=0,
             )
             try:
                 code = process.wait(self._limit)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, event, select, text
+from sqlalchemy import Connection, Engine, create_engine, event, select, text
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
@@ -122,16 +122,35 @@ def test_report_counts_whichever_transaction_is_held_at_whichever_statement(url:
 
 
 def test_only_recipient_of_a_request_is_the_first_of_two_reports_at_once(postgres_url: str) -> None:
-    only = to(ADA)
-    results: list[Any] = []
-    with open_database(postgres_url) as first, open_database(postgres_url) as second:
+    only, results = to(ADA), dict[str, list[StoreResult]]()
+    with (
+        open_database(postgres_url) as first,
+        open_database(postgres_url) as second,
+        open_database(postgres_url) as observer,
+    ):
 
-        def store_second() -> None:
-            results.extend(save_reports(second, report(OBI, "delivered", token=only)))
+        def store(database: Database, recipient: str) -> None:
+            results[recipient] = save_reports(database, report(recipient, "delivered", token=only))
 
-        with held_before(first, MOST_STATEMENTS, store_second):
-            results.extend(save_reports(first, report(ADA, "delivered", token=only)))
-        assert results == [StoreResult.NEW, StoreResult.EXCESS]
+        thread = threading.Thread(target=store, args=(second, OBI))
+
+        def let_second_run(connection: Connection) -> None:
+            """Before the first commits, have the second run until it waits for the first, or to its end."""
+            if thread.ident:
+                return
+            pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            waits = text("SELECT count(*) FROM pg_stat_activity WHERE :pid = ANY(pg_blocking_pids(pid))")
+            thread.start()
+            while thread.is_alive():
+                with observer.connect() as looking:
+                    if looking.execute(waits, {"pid": pid}).scalar_one():
+                        return
+                thread.join(0.01)
+
+        event.listen(first.engine, "commit", let_second_run)
+        store(first, ADA)
+        thread.join(20)
+        assert results == {ADA: [StoreResult.NEW], OBI: [StoreResult.EXCESS]}
         assert outcomes(first) == {ADA: "delivered"}
 
 
