@@ -33,7 +33,7 @@ FAST = -m "not slow and not system" $(SHARED)
 IN_MEMORY = TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 RECORDED = .tiers
 
-.PHONY: help setup demo demo-stop cluster-demo test test-slow test-system test-all test-tiers slowest test-floors test-prerelease bench-journal bench-campaign bench-contacts bench-rate bench-million bench-end-to-end bench-waiting bench-outage bench-receiver bench-pages docs pictures lint format types check torture constraints constraints-floors constraints-prerelease clean
+.PHONY: help setup demo demo-stop cluster-demo test test-slow test-system test-all test-tiers slowest test-floors test-prerelease bench-journal bench-campaign bench-contacts bench-rate bench-million bench-end-to-end bench-waiting bench-outage bench-receiver bench-pages docs pictures lint format types check mutants torture constraints constraints-floors constraints-prerelease clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -130,6 +130,9 @@ types: setup ## Check the static types
 	MYPYPATH=provider:docs/_ext $(BIN)/mypy -p cpaas_docs
 
 check: lint types test ## Run lint, types and the fast tests
+
+mutants: setup ## Change the code line by line, and show what no test notices (ARGS="--files guards --most 20 --seed 3")
+	@$(RUN) $(IN_MEMORY) $(BIN)/python -m tests.mutants $(ARGS)
 
 torture: setup ## Run the slow and system tests whole instead of a sample (hours)
 	@$(RUN) TORTURE=1 $(BIN)/python -m pytest $(ARGS)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import threading
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,10 +13,13 @@ from typing import Any
 
 import pytest
 from airflow.sdk import timezone
+from sqlalchemy import select
 
 from cpaas_provider.database.leases import LEASE, LeasedState
+from cpaas_provider.database.schema.campaigns import campaigns
 from cpaas_provider.operators.base_campaign import partitions
 from cpaas_provider.operators.sms import SmsCampaignOperator
+from cpaas_provider.tasks.campaign import store as campaign_store
 from tests.airflow.harness.campaigns import (
     TEXT,
     around_requests,
@@ -173,6 +178,30 @@ class TestConcurrentRuns:
             LeasedState(database, campaigns_of(database), "somebody dead").acquire(now=gone)
         assert sms(task_runner, rows(4), **KEY).run_try().state == "success"
 
+    def test_lease_is_renewed_while_a_request_takes_long(
+        self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from cpaas_provider.database.database import open_database
+
+        monkeypatch.setattr(campaign_store, "LEASE", dt.timedelta(seconds=0.25))
+        ends: list[Any] = []
+
+        async def wait_for_renewals(request: Callable[[], Awaitable[Any]]) -> Any:
+            deadline = time.monotonic() + 30
+            with open_database() as database, database.connect() as connection:
+                while len(ends) < 3 and time.monotonic() < deadline:
+                    end = connection.execute(select(campaigns.c.lease_expires_at)).scalar_one()
+                    if end not in ends:
+                        ends.append(end)
+                    connection.rollback()
+                    await asyncio.sleep(0.01)
+            return await request()
+
+        around_requests(monkeypatch, wait_for_renewals)
+        assert sms(task_runner, rows(2), **KEY).run_try().state == "success"
+        assert len(ends) == 3
+        assert ends == sorted(ends)
+
     def test_task_that_lost_its_lease_sends_nothing_more(
         self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -204,6 +233,16 @@ def campaigns_of(database: Any) -> str:
 
 
 class TestPartitions:
+    @pytest.mark.parametrize(("max_recipients", "state", "sent"), [(19, "failed", 0), (20, "success", 20)])
+    def test_max_recipients_counts_the_recipients_of_all_partitions(
+        self, task_runner: TaskRunner, max_recipients: int, state: str, sent: int
+    ) -> None:
+        run = parts(task_runner, 2, rows(20), max_recipients=max_recipients)
+        tries = [run.run_try(map_index=index) for index in (0, 1)]
+        assert ([ended.state for ended in tries], count_messages(task_runner).total()) == ([state] * 2, sent)
+        if state == "failed":
+            assert all("has 20 recipients in all partitions" in ended.error for ended in tries)
+
     def test_each_recipient_is_in_one_partition(self, task_runner: TaskRunner) -> None:
         run = parts(task_runner, 3, [*rows(40), *rows(10)])
         tries = [run.run_try(map_index=index) for index in range(3)]

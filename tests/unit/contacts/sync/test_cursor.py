@@ -50,6 +50,14 @@ def sync(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
+@pytest.mark.parametrize("value", [7, "7", "2026-01-31", "2026-01-31T10:00:00Z", date(2026, 1, 31), NOW])
+def test_new_row_with_the_value_of_the_stored_cursor_is_synced(sync: Any, value: Any) -> None:
+    """As rows of one transaction have it, of which the run before saw only some."""
+    assert sync(value).report["created"] == 1
+    ended = sync(value, value)
+    assert (ended.report["created"], ended.report["unchanged"], ended.report["before_cursor"]) == (1, 1, 0)
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import sync as sync_module
 from cpaas_provider.contacts.sync.decisions import Plan
 from cpaas_provider.contacts.sync.limits import FailureLimits, tolerated_rejections
+from cpaas_provider.contacts.sync.rows.requests import Response
 from cpaas_provider.contacts.sync.spool import Spool, WorkItem
 from cpaas_provider.contacts.sync.work import PendingWindow, Work
 from cpaas_provider.database.database import Database
@@ -165,6 +167,24 @@ def test_outage_is_probed_with_updates_rather_than_creations(contacts: Contacts)
 def test_tolerated_share_decides_how_many_rows_from_elsewhere_are_tried() -> None:
     assert tolerated_rejections(Plan(rows=100, invalid_rows=3, rejected_before=2), 0.29) == 24
     assert [FailureLimits(100, share)._probes_needed for share in (-1, 0, 20, 90, 99)] == [10, 10, 10, 66, 688]
+
+
+@pytest.mark.parametrize(
+    ("response", "in_a_row", "from_elsewhere"), [(Response.REJECTED, 20, 10), (Response.NOT_SENT, 5, 3)]
+)
+def test_sync_ends_after_so_many_bad_results_in_a_row_and_so_many_from_elsewhere(
+    response: Response, in_a_row: int, from_elsewhere: int
+) -> None:
+    limits = FailureLimits(100, 0)
+    bad_result: Any = SimpleNamespace(response=response, reason="No.")
+    for _ in range(in_a_row - 1):
+        limits.check(bad_result, is_probe=False)
+    assert limits.probing is None
+    limits.check(bad_result, is_probe=False)
+    assert limits.probing is not None
+    for _ in range(from_elsewhere - 1):
+        assert limits.check(bad_result, is_probe=True) is None
+    assert isinstance(limits.check(bad_result, is_probe=True), (TooManyFailuresError, NotSyncedError))
 
 
 def spooled(spool: Spool, count: int) -> None:

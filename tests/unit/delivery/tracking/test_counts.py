@@ -8,7 +8,7 @@ from sqlalchemy import event, update
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.delivery import deliveries
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts, counts_changed_since, read_counts, read_recipients
-from tests.unit.delivery.report_builders import ADA, OBI, UMA, counts, report, save_reports, to
+from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, counts, report, save_reports, to
 
 
 @pytest.fixture
@@ -30,6 +30,21 @@ def test_each_campaign_is_counted_by_what_became_of_its_recipients(told: Databas
     assert counts(told, "summer") == (1, 0, 0)
     assert counts(told, "one") == (0, 1, 0)
     assert counts(told, "unheard of") == (0, 0, 0)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_report_on_another_connection_than_the_sender_s_does_not_count(database: Database, is_first: bool) -> None:
+    theirs = report(OBI, "bounced", token=to(ADA, OBI), conn_id="bank")
+    if is_first:
+        save_reports(database, theirs)
+    begun(database)
+    save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+    save_reports(database, theirs)
+    assert counts(database) == (1, 0, 0)
+    with database.connect() as connection:
+        changed = counts_changed_since(connection, datetime.now(UTC), ["spring"])
+        assert (changed["spring"].delivered, changed["spring"].undelivered) == (1, 0)
+        assert [row["recipient"] for row in read_recipients(connection, ["spring"])] == [ADA]
 
 
 def test_thousands_of_waiters_are_counted_in_few_queries(told: Database) -> None:

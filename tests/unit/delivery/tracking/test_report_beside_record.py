@@ -12,13 +12,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, event, select, text
+from sqlalchemy import Connection, Engine, create_engine, event, select, text
 
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.delivery import deliveries
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
-from cpaas_provider.delivery.receiver.writer import ReceivedReport
+from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_requests
 from cpaas_provider.tasks.delivery.tracker import DeliveryTracker
 from tests.unit.database.migrated import POSTGRES
@@ -119,6 +119,39 @@ def test_report_counts_whichever_transaction_is_held_at_whichever_statement(url:
             assert outcomes(database, campaign) == {ADA: "delivered"}, step
             with database.connect() as connection:
                 assert connection.execute(select(deliveries.c.campaign)).scalars().all() == [campaign], step
+
+
+def test_only_recipient_of_a_request_is_the_first_of_two_reports_at_once(postgres_url: str) -> None:
+    only, results = to(ADA), dict[str, list[StoreResult]]()
+    with (
+        open_database(postgres_url) as first,
+        open_database(postgres_url) as second,
+        open_database(postgres_url) as observer,
+    ):
+
+        def store(database: Database, recipient: str) -> None:
+            results[recipient] = save_reports(database, report(recipient, "delivered", token=only))
+
+        thread = threading.Thread(target=store, args=(second, OBI))
+
+        def let_second_run(connection: Connection) -> None:
+            """Before the first commits, have the second run until it waits for the first, or to its end."""
+            if thread.ident:
+                return
+            pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            waits = text("SELECT count(*) FROM pg_stat_activity WHERE :pid = ANY(pg_blocking_pids(pid))")
+            thread.start()
+            while thread.is_alive():
+                with observer.connect() as looking:
+                    if looking.execute(waits, {"pid": pid}).scalar_one():
+                        return
+                thread.join(0.01)
+
+        event.listen(first.engine, "commit", let_second_run)
+        store(first, ADA)
+        thread.join(20)
+        assert results == {ADA: [StoreResult.NEW], OBI: [StoreResult.EXCESS]}
+        assert outcomes(first) == {ADA: "delivered"}
 
 
 def test_thousands_of_reports_beside_their_records_are_all_counted(postgres_url: str) -> None:

@@ -336,6 +336,15 @@ def test_constant_price_is_overspent_only_by_price_probes(
     assert charged <= max_charge + probes
 
 
+def test_price_that_rises_again_is_learnt_from_new_probes_only() -> None:
+    """Charges name 2, and the balance shows what is paid."""
+    budget, balance = budget_of(max_charge=1_000), 1_000
+    for fall in (5, 5, 5, 12, 12, 12, 12):
+        balance -= fall
+        spend(budget, 1, 2, balance)
+    assert budget.reserve(10) == 120
+
+
 def test_zero_charge_with_falling_balance_counts_as_missing_charge() -> None:
     budget = budget_of(max_charge=100, refuse_missing_charge=True)
     spend(budget, 1, 0, 100)
