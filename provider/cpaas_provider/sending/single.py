@@ -64,6 +64,7 @@ class SingleSendState:
     """
 
     min_write_batch = max_pending = 1
+    in_line = True
 
     spec: SendSpec
     journal: Journal

@@ -114,6 +114,8 @@ class Campaign:
     :param frequency_cap: counts messages to recipients over all campaigns; ``None`` without one
     """
 
+    in_line = False
+
     plan: RecipientTable
     log: JournalLog
     message: Content
