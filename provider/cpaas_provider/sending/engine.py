@@ -34,8 +34,8 @@ class SendState(Protocol):
     """Whether a queue has one request, which is sent in line."""
 
     @property
-    def unresolved(self) -> Unresolved:
-        """The requests of unknown outcome."""
+    def requests(self) -> Unresolved:
+        """The requests of all tries, as the resolver reads and changes them."""
 
     async def record_head(self, writer: JournalWriter) -> None:
         """Store that the journal of earlier tries is lost, if it is, and what names the send outside of the journal."""
@@ -95,7 +95,7 @@ class SendEngine:
             if not resolve:
                 return
             resolver = UnknownResolver(
-                state.unresolved, self.policy, writer, self.client, stop, self.ports.cli_address, self.clock
+                state.requests, self.policy, writer, self.client, stop, self.ports.cli_address, self.clock
             )
             if await resolver.resolve():
                 await self._resend(resolver, writer)

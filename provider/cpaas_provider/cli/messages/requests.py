@@ -152,10 +152,10 @@ def run_request(
                     "was sent. Use the same content, or another key."
                 ) from None
             except (StoppedError, KeyboardInterrupt, asyncio.CancelledError):
-                if not (state.recipients() or state.outcome().accepted):
+                if not (state.unknown_recipients() or state.outcome().accepted):
                     warn("Nothing was sent: the command was stopped by Ctrl-C.")
                     raise SystemExit(STOPPED) from None
-        if state.recipients():
+        if state.unknown_recipients():
             _end_unknown(state, key)
         outcome = state.outcome()
         if state.suppressed and not outcome:
@@ -178,7 +178,7 @@ async def _run(state: SingleSendState, connection: CpaasConnection, ports: _Port
 def _end_unknown(state: SingleSendState, key: str | None) -> None:
     """Describe the unknown outcome, and end the command."""
     twice = "get a second passcode" if state.spec.operation == "request_otp" else "get the message twice"
-    warn(describe_unknown(state.requests(), state.recipients()))
+    warn(describe_unknown(state.unresolved(), state.unknown_recipients()))
     warn(
         f"Do not simply run the command again: recipients could {twice}. Look into the service's own records first, by "
         "recipient and time, or by the reference."
