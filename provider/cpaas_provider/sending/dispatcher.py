@@ -99,6 +99,9 @@ class RequestQueue(Protocol):
 class Dispatcher:
     """Sends the requests of one try, or of one resend within it.
 
+    ``run_in_line`` sends the one request of a single send. For the requests of a campaign, ``run`` has several asyncio
+    tasks.
+
     One asyncio task takes requests from the queue and hands their intents to the journal writer. Other asyncio tasks,
     the senders, send the requests whose intents are stored. There are as many senders as the client allows requests in
     flight, so no sender waits inside the client. A write wakes only as many senders as it stored requests.
@@ -151,6 +154,45 @@ class Dispatcher:
             with contextlib.suppress(asyncio.CancelledError):
                 await watch
             self._record_unsent()
+        await self._raise_if_ended()
+
+    async def run_in_line(self) -> None:
+        """Send the one request of a queue: store its intent, send it, and store its result.
+
+        :raises AnswerNotAwaitedError: when the request was in flight at the end of the grace period
+        :raises SendingError: when the send ended for another reason
+        :raises CpaasError: when the request failed, and its outcome is known
+        """
+        batch = await self.queue.next(0)
+        if batch is None:
+            return
+        limiter = self.client.rate_limiter
+        while (seconds := await self.stop.finish(limiter.prepare())) > _MAX_INTENT_AGE:
+            await self.stop.sleep(seconds)
+        request = self.queue.begin(batch)
+        self._stored.append(request)
+        try:
+            await self.writer.store(request.intent)
+            await self.stop.finish(self._send_stored(), self.client)
+            await self.writer.flush()
+        except StoppedError as error:
+            self._finish(error)
+        except SendingError as error:
+            self._stored.clear()
+            self.queue.withdraw(request)
+            # The stop is the reason that is raised, as the request is not made again.
+            self._finish_stopped()
+            self._finish(error)
+            self._has_unsent = True
+        finally:
+            self._record_unsent()
+        await self._raise_if_ended()
+
+    async def _send_stored(self) -> None:
+        await self._send(self._stored.popleft())
+
+    async def _raise_if_ended(self) -> None:
+        """Raise the error that ended the send, unless that is a stop after which nothing was left to send."""
         if self._abandoned and isinstance(self._error, StoppedError):
             recipients = sum(len(record.members) for record in self._abandoned)
             raise AnswerNotAwaitedError(
@@ -329,7 +371,10 @@ class Dispatcher:
     def _record(self, ended: Ended) -> None:
         """Hand the result of a request to the writer."""
         self.writer.end(ended.result)
-        self._has_unsent |= ended.result.state is State.NOT_SENT
+        if ended.result.state is State.NOT_SENT:
+            self._has_unsent = True
+            # After the stop the client makes no request, so an error of it is not the reason.
+            self._finish_stopped()
         for intent, result in ended.rejected:
             self.writer.add(intent, result)
         if ended.error is not None:

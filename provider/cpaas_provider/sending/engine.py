@@ -30,10 +30,12 @@ class SendState(Protocol):
     body: str
     min_write_batch: int
     max_pending: int
+    in_line: bool
+    """Whether a queue has one request, which is sent in line."""
 
     @property
-    def unresolved(self) -> Unresolved:
-        """The requests of unknown outcome."""
+    def requests(self) -> Unresolved:
+        """The requests of all tries, as the resolver reads and changes them."""
 
     async def record_head(self, writer: JournalWriter) -> None:
         """Store that the journal of earlier tries is lost, if it is, and what names the send outside of the journal."""
@@ -82,7 +84,9 @@ class SendEngine:
         :raises SendingError: when the send ended for another reason, see its subclasses
         """
         state, stop = self.state, self.ports.stop
-        async with JournalWriter(state.log, state.body, state.min_write_batch, self.clock) as writer:
+        async with JournalWriter(
+            state.log, state.body, state.min_write_batch, self.clock, in_line=state.in_line
+        ) as writer:
             await state.record_head(writer)
             if state.has_remaining():
                 await self._check_may_send()
@@ -91,7 +95,7 @@ class SendEngine:
             if not resolve:
                 return
             resolver = UnknownResolver(
-                state.unresolved, self.policy, writer, self.client, stop, self.ports.cli_address, self.clock
+                state.requests, self.policy, writer, self.client, stop, self.ports.cli_address, self.clock
             )
             if await resolver.resolve():
                 await self._resend(resolver, writer)
@@ -99,6 +103,8 @@ class SendEngine:
     async def _resend(self, resolver: UnknownResolver, writer: JournalWriter) -> None:
         stop = self.ports.stop
         for resend in range(MAX_RESENDS):
+            # What a probe established must not be lost while this try waits.
+            await writer.flush()
             async with self.state.open_resend_queue(self.client, stop) as queue:
                 if queue is None:
                     break
@@ -113,4 +119,5 @@ class SendEngine:
         await self.ports.stop.finish(in_thread(self.ports.check_may_send))
 
     async def _dispatch(self, queue: RequestQueue, writer: JournalWriter) -> None:
-        await Dispatcher(queue, writer, self.client, self.ports.stop, self.state.max_pending).run()
+        dispatcher = Dispatcher(queue, writer, self.client, self.ports.stop, self.state.max_pending)
+        await (dispatcher.run_in_line() if self.state.in_line else dispatcher.run())

@@ -56,10 +56,10 @@ class Unresolved(Protocol):
     def lost(self) -> str | None:
         """Why requests of earlier tries may be missing from the journal; ``None`` if none are."""
 
-    def requests(self) -> Sequence[RequestRecord]:
+    def unresolved(self) -> Sequence[RequestRecord]:
         """Return the newest request of each unresolved reference, unless accepted requests have all its recipients."""
 
-    def recipients(self) -> int:
+    def unknown_recipients(self) -> int:
         """Return the number of recipients of unknown outcome."""
 
     def is_changed(self, request: RequestRecord) -> bool:
@@ -121,8 +121,10 @@ class UnknownResolver:
         :raises ChangedBodyError: when the content changed since a request was made
         :raises UnknownOutcomeError: when ``on_unknown`` is ``fail``
         """
+        if not self.send.unknown_recipients():
+            return False
         await self.probe()
-        if not self.send.recipients():
+        if not self.send.unknown_recipients():
             return False
         self._raise_if_changed()
         if self.policy.on_unknown is OnUnknown.RESEND:
@@ -145,7 +147,7 @@ class UnknownResolver:
         """
         self._probe_error = None
         accepted: dict[int, dict[str, Any]] = {}
-        requests = self.send.requests() if self.policy.probes else ()
+        requests = self.send.unresolved() if self.policy.probes else ()
         recorded = self.send.accepted_ids() if requests else {}
         try:
             for request in requests:
@@ -170,14 +172,14 @@ class UnknownResolver:
 
     def describe(self) -> str:
         """Return which requests are of unknown outcome and why, in sentences."""
-        return describe_unknown(self.send.requests(), self.send.recipients(), self.send.lost)
+        return describe_unknown(self.send.unresolved(), self.send.unknown_recipients(), self.send.lost)
 
     def advice(self) -> str:
         """Return what a person can do about these requests."""
         if not self.send.lost:
             return RESOLVE_HINT.format(address=self.address)
         # The command resolves requests, so it cannot resolve recipients without one.
-        is_resolvable = count_recipients(self.send.requests()) >= self.send.recipients()
+        is_resolvable = count_recipients(self.send.unresolved()) >= self.send.unknown_recipients()
         hint = _LOST_REQUEST_HINT if is_resolvable else _LOST_HINT
         return hint.format(address=self.address)
 
@@ -210,7 +212,7 @@ class UnknownResolver:
         now = self.clock()
         max_wait = max((probe.max_wait for probe in self.policy.probes), default=timedelta())
         max_wait = min(max_wait, self.policy.unknown_timeout)
-        starts = [request.started_at for request in self.send.requests() if request.started_at is not None]
+        starts = [request.started_at for request in self.send.unresolved() if request.started_at is not None]
         if starts and max(starts) + max_wait > now:
             # The time between probes doubles: the next one is when the newest request is twice as old.
             interval = max(_FIRST_PROBE, min(now - max(starts), _MAX_PROBE_INTERVAL))
@@ -219,14 +221,14 @@ class UnknownResolver:
 
     def _raise_if_probe_failed(self) -> None:
         """Raise if a probe failed, because a later try may still establish the outcome."""
-        if self._probe_error is not None and self.send.recipients():
+        if self._probe_error is not None and self.send.unknown_recipients():
             raise ProbeFailedError(
                 f"{self.describe()} The probe failed: {self._probe_error} Nothing further was sent. A retry of the "
                 "task probes again."
             )
 
     def _raise_if_changed(self) -> None:
-        changed = [request for request in self.send.requests() if self.send.is_changed(request)]
+        changed = [request for request in self.send.unresolved() if self.send.is_changed(request)]
         if changed:
             raise ChangedBodyError(
                 f"{describe_unknown(changed, count_recipients(changed), self.send.lost)} The content changed since "

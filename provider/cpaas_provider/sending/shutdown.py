@@ -96,7 +96,8 @@ class StopSignal:
         finally:
             task.cancel()
             stopped.cancel()
-            await asyncio.wait({stopped})
+            # What is cancelled may record how it ended.
+            await asyncio.wait({task, stopped})
 
     async def sleep(self, seconds: float) -> None:
         """Sleep, until the stop at most.

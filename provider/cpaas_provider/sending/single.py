@@ -36,7 +36,7 @@ from cpaas_provider.sending.journal.model import (
 )
 from cpaas_provider.sending.journal.resolution import count_recipients
 from cpaas_provider.sending.journal.writer import JournalWriter
-from cpaas_provider.sending.resolver import MAX_RESENDS
+from cpaas_provider.sending.resolver import MAX_RESENDS, Unresolved
 from cpaas_provider.sending.shutdown import StopSignal, in_thread
 from cpaas_provider.sending.spec import (
     Client,
@@ -54,7 +54,7 @@ _SENDABLE = frozenset({State.NOT_SENT, State.REJECTED})
 
 
 @dataclass(eq=False, repr=False)
-class SingleSendState:
+class SingleSendState(Unresolved):
     """The status of the recipients of a single send.
 
     :param journal: the journal of the task
@@ -64,6 +64,7 @@ class SingleSendState:
     """
 
     min_write_batch = max_pending = 1
+    in_line = True
 
     spec: SendSpec
     journal: Journal
@@ -82,10 +83,10 @@ class SingleSendState:
         operation = self.spec.operation
         self.journal.check_operation(operation)
         self.log = self.journal.log
-        self.body = self.journal.hasher.body(self.spec.body)
+        self.body = self.log.hasher.body(self.spec.body)
         members = self.journal.members(operation, self.spec.recipients)
-        self._members = dict(zip(self.spec.recipients, members, strict=True))
-        self._has_requested = False
+        self.members = dict(zip(self.spec.recipients, members, strict=True))
+        self.has_requested = False
 
     @property
     def records(self) -> Sequence[RequestRecord]:
@@ -97,17 +98,17 @@ class SingleSendState:
         records = self.journal.records
         if not self.journal.several:
             return list(records)
-        members = set(self._members.values())
+        members = set(self.members.values())
         return [record for record in records if not members.isdisjoint(record.members)]
 
     def outcome(self) -> Outcome:
         """Return the outcome so far."""
-        return Outcome.of(self.records, earlier=not self._has_requested)
+        return Outcome.of(self.records, earlier=not self.has_requested)
 
     def latest(self) -> dict[str, RequestRecord | None]:
         """Return the request that decides the status of each recipient; ``None`` if the recipient has none."""
         latest = latest_by_member(self.records)
-        return {recipient: latest.get(member) for recipient, member in self._members.items()}
+        return {recipient: latest.get(member) for recipient, member in self.members.items()}
 
     def rejected(self) -> list[str]:
         """Return the recipients that the service rejected, and did not accept later."""
@@ -121,7 +122,7 @@ class SingleSendState:
         if self.frequency_cap is not None:
             # It counts messages under the name of the send before their intent is stored.
             await writer.record_head()
-        unrecorded = [self._members[recipient] for recipient, record in self.latest().items() if record is None]
+        unrecorded = [self.members[recipient] for recipient, record in self.latest().items() if record is None]
         if self.lost is None or not unrecorded:
             return
         intent = self.journal.new_intent(self.spec.operation, unrecorded)
@@ -140,7 +141,7 @@ class SingleSendState:
         remaining = self._remaining(latest)
         accepted = [entry for entry in latest.values() if entry and entry.state is State.ACCEPTED]
         self._warn_of_changes(latest, accepted, len(remaining))
-        if not remaining and accepted and not self.requests():
+        if not remaining and accepted and not self.unresolved():
             log.info("Earlier tries made every request. Nothing is sent again.")
         if not remaining:
             return False
@@ -228,8 +229,8 @@ class SingleSendState:
 
     def _refuse_rejected(self, recipients: Sequence[str]) -> None:
         """Raise if the service rejected the same request in an earlier try."""
-        members = [self._members[recipient] for recipient in recipients]
-        reference = self.journal.reference(self.spec.operation, members)
+        members = [self.members[recipient] for recipient in recipients]
+        reference = self.log.reference(members, self.spec.operation)
         for entry in by_reference(self.records):
             if entry.reference == reference and entry.state is State.REJECTED and not self.is_changed(entry):
                 raise CpaasRejectedError(
@@ -252,7 +253,7 @@ class SingleSendState:
     # What the resolver needs.
 
     @property
-    def unresolved(self) -> SingleSendState:
+    def requests(self) -> Unresolved:
         """The part that the resolver reads and changes: this object."""
         return self
 
@@ -261,13 +262,13 @@ class SingleSendState:
         """Why requests of earlier tries may be missing from the journal; ``None`` if none are."""
         return self.log.lost
 
-    def requests(self) -> Sequence[RequestRecord]:
+    def unresolved(self) -> Sequence[RequestRecord]:
         """Return the unresolved requests, also to recipients that are no longer on the list."""
         return unresolved_requests(self.records)
 
-    def recipients(self) -> int:
+    def unknown_recipients(self) -> int:
         """Return the number of recipients of unknown outcome."""
-        return count_recipients(self.requests())
+        return count_recipients(self.unresolved())
 
     def accepted_ids(self) -> Mapping[str, Collection[str | None]]:
         """Return the service's ids of accepted requests.
@@ -321,63 +322,16 @@ class SingleSendState:
             return True
         if not personal:
             return False
-        hasher = self.journal.hasher
+        hasher = self.log.hasher
         members = set(request.members)
         return any(
             request.intent.values_hash_of(member) not in (None, hasher.personalisation_hash(personal.get(recipient)))
-            for recipient, member in self._members.items()
+            for recipient, member in self.members.items()
             if member in members
         )
 
     def _unknown_recipients(self) -> tuple[str, ...]:
         return tuple(recipient for recipient, entry in self.latest().items() if entry and entry.is_unresolved)
-
-    # What the queue needs.
-
-    def begin(self, spec: SendSpec, recipients: tuple[str, ...], snapshots: Any) -> SingleRequest:
-        """Return the request to some of the recipients.
-
-        :raises JournalTooLargeError: when the journal has no room for its intent
-        """
-        hasher, members = self.journal.hasher, [self._members[recipient] for recipient in recipients]
-        values_hashes = b""
-        if personal := spec.personal:
-            values_hashes = b"".join(hasher.personalisation_hash(personal.get(recipient)) for recipient in recipients)
-        intent = self.journal.new_intent(spec.operation, members, values_hashes, snapshots)
-        at = self.clock()
-        self._check_size(intent, at)
-        url = self.delivery.callback_url(intent.reference, len(recipients))
-        return SingleRequest(intent, spec.build_call(recipients, intent.reference, url), at)
-
-    def add(self, request: SingleRequest) -> None:
-        """Record that the intent of a request is stored."""
-        self._has_requested = True
-        self.journal.add(request.intent, self.spec.operation, request.at, self.body)
-
-    def reject(self, request: SingleRequest, rejected: frozenset[str], reason: str) -> tuple[Intent, Result] | None:
-        """Record the recipients that the service rejected from a request, as a rejected request of their own.
-
-        :return: its intent and result; ``None`` if the service rejected all recipients
-        """
-        named = {self._members[recipient] for recipient in self.spec.recipients if recipient_key(recipient) in rejected}
-        pairs = [(member, values_hash) for member, values_hash in request.intent.each() if member in named]
-        if len(pairs) == len(request.intent):
-            return None
-        intent = self.journal.new_intent(
-            self.spec.operation, [member for member, _ in pairs], b"".join(values_hash for _, values_hash in pairs)
-        )
-        self.journal.add(intent, self.spec.operation, request.at, self.body)
-        return intent, self.journal.end(Result(intent.number, State.REJECTED, reason=reason))
-
-    def _check_size(self, intent: Intent, at: datetime) -> None:
-        tries = self.log.tries
-        size = size_of(LogEntry(at, tries.number, tries.clear_epoch, self.body, [intent]).as_text())
-        if size > MAX_BYTES:
-            raise JournalTooLargeError(
-                f"A request to {len(intent)} recipients takes {size} bytes of the journal of this task, and the "
-                f"task state store holds {MAX_BYTES}. Nothing was sent in this try. Name fewer recipients in one task, "
-                "or use SmsCampaignOperator or EmailCampaignOperator."
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,12 +365,32 @@ class SingleSendQueue:
         return recipients
 
     def begin(self, batch: tuple[str, ...]) -> SingleRequest:
-        """Return the request."""
-        return self.state.begin(self.spec, batch, self.snapshots)
+        """Return the request.
+
+        :raises JournalTooLargeError: when the journal has no room for its intent
+        """
+        state, spec = self.state, self.spec
+        hasher, tries = state.log.hasher, state.log.tries
+        members = [state.members[recipient] for recipient in batch]
+        values_hashes = b""
+        if personal := spec.personal:
+            values_hashes = b"".join(hasher.personalisation_hash(personal.get(recipient)) for recipient in batch)
+        intent = state.journal.new_intent(spec.operation, members, values_hashes, self.snapshots)
+        at = state.clock()
+        size = size_of(LogEntry(at, tries.number, tries.clear_epoch, state.body, [intent]).as_text())
+        if size > MAX_BYTES:
+            raise JournalTooLargeError(
+                f"A request to {len(intent)} recipients takes {size} bytes of the journal of this task, and the "
+                f"task state store holds {MAX_BYTES}. Nothing was sent in this try. Name fewer recipients in one task, "
+                "or use SmsCampaignOperator or EmailCampaignOperator."
+            )
+        url = state.delivery.callback_url(intent.reference, len(batch))
+        return SingleRequest(intent, spec.build_call(batch, intent.reference, url), at)
 
     def left(self, request: SingleRequest) -> None:
         """Record that the intent is stored and the request leaves."""
-        self.state.add(request)
+        self.state.has_requested = True
+        self.state.journal.add(request.intent, self.operation, request.at, self.state.body)
 
     def withdraw(self, request: SingleRequest) -> None:
         """Do nothing, because a request is added only once its intent is stored."""
@@ -439,12 +413,14 @@ class SingleSendQueue:
             f"recipients as message {result.id}. They are not sent to again. Correct or remove the rejected "
             "recipients, and clear the task. It sends to the rejected recipients only."
         )
-        rejected = self.state.reject(request, result.rejected, reason)
-        if rejected is None:
-            return Ended(self.state.journal.end(Result(number, State.REJECTED, reason=reason)), error=error)
-        left_out = rejected[0].members
-        accepted = self.state.journal.end(Result(number, State.ACCEPTED, extra=details, left_out=left_out))
-        return Ended(accepted, [rejected], error)
+        intent = self._rejected_intent(request, result.rejected)
+        journal, rejection = self.state.journal, Result(intent.number, State.REJECTED, reason=reason)
+        if intent is request.intent:
+            return Ended(journal.end(rejection), error=error)
+        journal.add(intent, self.operation, request.at, self.state.body)
+        journal.end(rejection)
+        accepted = journal.end(Result(number, State.ACCEPTED, extra=details, left_out=intent.members))
+        return Ended(accepted, [(intent, rejection)], error)
 
     def fail(self, request: SingleRequest, error: CpaasError) -> Ended:
         """Record a failure, which ends the send unless it leaves the outcome unknown."""
@@ -457,5 +433,15 @@ class SingleSendQueue:
 
     def end(self, request: SingleRequest, state: State, reason: str) -> Ended:
         """Record that the request did not leave, or that its outcome is unknown."""
-        self.state.add(request)
+        self.left(request)
         return Ended(self.state.journal.end(Result(request.intent.number, state, reason=reason)))
+
+    def _rejected_intent(self, request: SingleRequest, rejected: frozenset[str]) -> Intent:
+        """Return the intent that records the rejected recipients: that of the request if all of them were rejected."""
+        state = self.state
+        named = {state.members[recipient] for recipient in self.spec.recipients if recipient_key(recipient) in rejected}
+        pairs = [(member, values_hash) for member, values_hash in request.intent.each() if member in named]
+        if len(pairs) == len(request.intent):
+            return request.intent
+        members = [member for member, _ in pairs]
+        return state.journal.new_intent(self.operation, members, b"".join(values_hash for _, values_hash in pairs))

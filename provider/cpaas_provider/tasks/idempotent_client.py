@@ -264,7 +264,7 @@ class IdempotentClient:
             return sender.build_result(Outcome())
         if key is not None:
             # Keyed, as a key may be a number or an address.
-            scope = journal.hasher.body({"idempotency_key": key})[:16]
+            scope = journal.log.hasher.body({"idempotency_key": key})[:16]
             spec = replace(spec, operation=f"{spec.operation}/{scope}")
         state = sender.open_state(spec, journal)
         self._check_content(state)

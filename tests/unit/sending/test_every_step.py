@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from hypothesis import settings
 
+from cpaas_provider.api.errors import CpaasRejectedError
 from cpaas_provider.api.http.wire import HttpResponse
 from cpaas_provider.sending.campaign.guards.dnd import OnLookupError
 from cpaas_provider.sending.errors import JournalUnavailableError, StoppedError
@@ -208,6 +209,18 @@ def test_charge_that_is_no_number_leaves_a_request_accepted(make: Make, figure: 
     assert (done.error, done.accepted) == (None, set(PEOPLE))
     assert world.run().accepted == set(PEOPLE)
     assert set(world.reached.values()) == {1}
+
+
+def test_rejection_in_the_grace_period_of_a_stop_ends_a_single_send() -> None:
+    world, tries = WORLDS["single"](), list[Attempt]()
+
+    def respond(number: int, people: Sequence[str]) -> HttpResponse:
+        tries[0].stop.request()
+        return HttpResponse(422, None, b'{"message": "The sender is unknown."}')
+
+    rejected = world.run(Faults(lambda attempt, step: tries.append(attempt), respond=respond))
+    assert isinstance(rejected.error, CpaasRejectedError)
+    assert not rejected.accepted | rejected.unknown
 
 
 @pytest.mark.parametrize("policy", [OnUnknown.FAIL, OnUnknown.RESEND])

@@ -41,10 +41,10 @@ class Send:
         self.refuted: list[int] = []
         self.written: list[Result] = []
 
-    def requests(self) -> Sequence[RequestRecord]:
+    def unresolved(self) -> Sequence[RequestRecord]:
         return self.open
 
-    def recipients(self) -> int:
+    def unknown_recipients(self) -> int:
         return sum(len(one.members) for one in self.open)
 
     def is_changed(self, request: RequestRecord) -> bool:
@@ -226,7 +226,7 @@ def test_error_advises_what_is_possible_in_each_case(
     lost: str | None, requests: list[RequestRecord], said: str
 ) -> None:
     send = Send(*requests, lost=lost)
-    send.recipients = lambda: 3 if not requests else 1  # type: ignore[method-assign]
+    send.unknown_recipients = lambda: 3 if not requests else 1  # type: ignore[method-assign]
     with pytest.raises(UnknownOutcomeError, match=said):
         resolve(send)
 

@@ -27,7 +27,6 @@ from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
 from cpaas_provider.sending.campaign.queue import CampaignQueue, TooManyFailuresError
 from cpaas_provider.sending.campaign.recipients import FAILED, LEFT_OUT, Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
-from cpaas_provider.sending.campaign.unknown import UnknownRecipients
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.writer import JournalWriter
@@ -114,6 +113,8 @@ class Campaign:
     :param frequency_cap: counts messages to recipients over all campaigns; ``None`` without one
     """
 
+    in_line = False
+
     plan: RecipientTable
     log: JournalLog
     message: Content
@@ -130,7 +131,7 @@ class Campaign:
     def __post_init__(self) -> None:
         self.body = self.log.hasher.body(self.message.body)
         self.index = JournalIndex(self.plan, self.log, self.body)
-        self.unresolved = UnknownRecipients(self.index)
+        self.requests = self.index
         self.min_write_batch = self.options.min_write_batch
         self.max_pending = self.options.window
         self._earlier_epochs: Sequence[EarlierRequest] = ()
@@ -221,7 +222,7 @@ class Campaign:
     @contextlib.asynccontextmanager
     async def open_resend_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[CampaignQueue | None]:
         """Open the queue of requests to recipients of unknown outcome; ``None`` if none can be sent to again."""
-        recipients = self.unresolved.to_resend()
+        recipients = self.index.to_resend()
         if not recipients:
             yield None
             return
@@ -229,10 +230,7 @@ class Campaign:
             "on_unknown is 'resend': sending to %s of unknown outcome again.", counted(len(recipients), "recipient")
         )
         async with self._queue(client, recipients) as queue:
-            try:
-                yield queue
-            finally:
-                self.unresolved.rejected |= queue.rejected_resends
+            yield queue
 
     @contextlib.asynccontextmanager
     async def _queue(self, client: Client, only: Sequence[Recipient] | None) -> AsyncIterator[CampaignQueue]:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cpaas_provider.api.amounts import to_decimal, total
 from cpaas_provider.sending.campaign.guards.spending import EarlierRequest
-from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, RecipientStatus, RecipientTable
+from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, Recipient, RecipientStatus, RecipientTable
+from cpaas_provider.sending.errors import ResendLimitError, UnknownOutcomeError
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import (
     BROKE_OFF,
     PRECEDENCE,
     Intent,
-    LogEntry,
     RequestRecord,
     Result,
     State,
     split_members,
 )
+from cpaas_provider.sending.resolver import MAX_RESENDS, Unresolved
 
 _REJECTED, _UNKNOWN, _ACCEPTED = 1, 2, 3
 _STATUSES = {_REJECTED: RecipientStatus.REJECTED, _UNKNOWN: RecipientStatus.UNKNOWN, _ACCEPTED: RecipientStatus.SENT}
@@ -56,8 +57,10 @@ class TrackedRequest(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class JournalIndex:
+class JournalIndex(Unresolved):
     """The request that decides the status of each recipient: of the strongest state, and of several the newest.
+
+    No probe of a message can refute a request, and the journal of a campaign has all results.
 
     :param body: hash of the content that this try sends to all
     """
@@ -66,6 +69,13 @@ class JournalIndex:
     journal: JournalLog
     body: str
     next_number: int = field(default=0, init=False)
+    rejected_resends: set[int] = field(default_factory=set, init=False)
+    """The places of recipients of unknown outcome that the service rejected on a resend."""
+
+    @property
+    def lost(self) -> str | None:
+        """Why the journal of an earlier try is lost; ``None`` if it is not."""
+        return self.journal.lost
 
     def replay(self) -> None:
         """Read what earlier tries stored, and set the status of recipients by it; once, after the table is loaded."""
@@ -75,14 +85,18 @@ class JournalIndex:
                     if intent.number < self.next_number and self._has_request(intent.number):
                         # A write that seemed to fail was repeated, and the store carried out both.
                         continue
-                    self._add(intent, batch.body, batch.at.timestamp(), _pending_result(intent), now=False)
+                    pending = Result(intent.number, State.PENDING, reason=BROKE_OFF)
+                    self._add(intent, batch.body, batch.at.timestamp(), pending, now=False)
                     self.plan.database.executemany(
                         "INSERT INTO recipient_request VALUES (?, ?, ?)",
                         ((member, intent.number, values_hash) for member, values_hash in intent.each()),
                     )
                 for result in batch.results:
-                    self.record_result(self._reopened(result, batch))
                     self._add_left_out(result)
+                    if result.state is State.REJECTED and batch.clear_epoch != self.journal.tries.clear_epoch:
+                        # What was rejected before a clear or in another run counts as not sent.
+                        result = Result(result.number, State.NOT_SENT, reason=result.reason)  # noqa: PLW2901 - see above
+                    self.record_result(result)
         if self.next_number:
             self._decide()
         self.next_number = max(self.next_number, self.journal.first_number)
@@ -116,7 +130,27 @@ class JournalIndex:
             WHERE number IN (SELECT DISTINCT request FROM recipient WHERE status = ?) ORDER BY number""",
             (RecipientStatus.UNKNOWN,),
         ).fetchall()
-        return [self._unknown_request(*row) for row in rows]
+        requests = []
+        for number, reference, at, reason, body in rows:
+            intent = Intent(number, reference, b"".join(member for member, _, _ in self.unresolved_recipients(number)))
+            outcome = Result(number, State.UNKNOWN, reason=reason)
+            at = datetime.fromtimestamp(at, UTC)  # noqa: PLW2901 - the same moment in another form
+            requests.append(RequestRecord(intent, self.journal.operation or "", at, body=body, outcome=outcome))
+        return requests
+
+    def unknown_recipients(self) -> int:
+        """Return the number of recipients of unknown outcome."""
+        return self.plan.counts()[RecipientStatus.UNKNOWN]
+
+    def is_changed(self, request: RequestRecord) -> bool:
+        """Return whether the content of a request differs from the content of this try."""
+        if request.body != self.body:
+            return True
+        hasher = self.journal.hasher
+        return any(
+            sent_hash and values is not None and hasher.values_hash(values) != sent_hash
+            for _, values, sent_hash in self.unresolved_recipients(request.number)
+        )
 
     def requests(self) -> Iterable[TrackedRequest]:
         """Return the requests of all tries, those of one reference as one."""
@@ -170,11 +204,45 @@ class JournalIndex:
             (number, RecipientStatus.UNKNOWN),
         ).fetchall()
 
-    def set_accepted(self, number: int) -> None:
-        """Record that a request of unknown outcome was accepted."""
-        self.plan.database.execute(
-            "UPDATE recipient SET status = ?, reason = NULL WHERE request = ? AND status = ?",
-            (RecipientStatus.SENT, number, RecipientStatus.UNKNOWN),
+    def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
+        """Record the requests that a probe established to be accepted."""
+        results = []
+        for number, message in accepted.items():
+            message_id = None if message.get("id") is None else str(message["id"])
+            result = Result(number, State.ACCEPTED, (message_id, None, None), "established by a probe")
+            self.record_result(result)
+            self.plan.database.execute(
+                "UPDATE recipient SET status = ?, reason = NULL WHERE request = ? AND status = ?",
+                (RecipientStatus.SENT, number, RecipientStatus.UNKNOWN),
+            )
+            results.append(result)
+        return results
+
+    def to_resend(self) -> list[Recipient]:
+        """Return the recipients of unknown outcome that can be sent to again."""
+        rows = self.plan.database.execute(
+            "SELECT place, row, member, address, placeholder_values, pages, zone FROM recipient "
+            "WHERE status = ? AND address IS NOT NULL AND coalesce(reason, '') != ?",
+            (RecipientStatus.UNKNOWN, LEFT_OUT_SINCE),
+        ).fetchall()
+        return [recipient for recipient in map(Recipient._make, rows) if recipient.place not in self.rejected_resends]
+
+    def end_resends(self, unknown: str, advice: str) -> None:
+        """Raise if recipients are still of unknown outcome.
+
+        A recipient that is no longer in the source cannot be sent to again: the journal has only its hash. A recipient
+        that a guard now excludes, or that the service rejects on the resend, is not sent to again either.
+        """
+        if not self.unknown_recipients():
+            return
+        if not self.to_resend():
+            raise UnknownOutcomeError(
+                f"{unknown} They cannot be sent to again: they are no longer in the source, left out by a guard, "
+                f"or rejected on the resend. {advice}."
+            )
+        raise ResendLimitError(
+            f"{unknown} They were sent to {MAX_RESENDS} more times in this try. A retry of the task sends to them "
+            "again."
         )
 
     def changed(self) -> bool:
@@ -222,15 +290,6 @@ class JournalIndex:
         found = (self.plan.database.execute(find, (member,)).fetchone() for member in members)
         return sum(row[0] if row else 1 for row in found)
 
-    def _unknown_request(
-        self, number: int, reference: str, at: float, reason: str | None, body: str | None
-    ) -> RequestRecord:
-        intent = Intent(number, reference, b"".join(member for member, _, _ in self.unresolved_recipients(number)))
-        outcome = Result(number, State.UNKNOWN, reason=reason)
-        return RequestRecord(
-            intent, self.journal.operation or "", datetime.fromtimestamp(at, UTC), body=body, outcome=outcome
-        )
-
     def _add(self, intent: Intent, body: str | None, at: float, result: Result, *, now: bool) -> None:
         self.next_number = max(self.next_number, intent.number + 1)
         self.plan.change(
@@ -254,12 +313,6 @@ class JournalIndex:
 
     def _has_request(self, number: int) -> bool:
         return self.plan.database.execute("SELECT 1 FROM request WHERE number = ?", (number,)).fetchone() is not None
-
-    def _reopened(self, result: Result, batch: LogEntry) -> Result:
-        """Return the result as this try counts it: not sent, if it was rejected before a clear or in another run."""
-        if result.state is State.REJECTED and batch.clear_epoch != self.journal.tries.clear_epoch:
-            return Result(result.number, State.NOT_SENT, reason=result.reason)
-        return result
 
     def _decide(self) -> None:
         self.plan.database.executescript(
@@ -286,10 +339,6 @@ class JournalIndex:
             DROP TABLE strongest;
             """  # noqa: S608 - only constants of this module
         )
-
-
-def _pending_result(intent: Intent) -> Result:
-    return Result(intent.number, State.PENDING, reason=BROKE_OFF)
 
 
 def _status_of(column: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -93,8 +93,6 @@ class CampaignQueue:
     max_rejected: int | None
     max_identical_rejections: int | None
     is_resend: bool
-    rejected_resends: set[int] = field(default_factory=set, init=False)
-    """The places of recipients that the service rejected on this resend."""
 
     def __post_init__(self) -> None:
         self.operation = self.content.channel.operation
@@ -256,7 +254,7 @@ class CampaignQueue:
         if not self.is_resend or status is RecipientStatus.SENT:
             self.index.plan.set_status(places, status, request, reason)
         elif status is RecipientStatus.REJECTED:
-            self.rejected_resends.update(places)
+            self.index.rejected_resends.update(places)
 
     def _too_many_failures(self) -> SendingError | None:
         """Return the error that ends the campaign after too many failures, if any."""

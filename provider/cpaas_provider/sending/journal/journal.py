@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from cpaas_provider.sending.hashing import KeyedHasher
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import (
     BROKE_OFF,
@@ -67,11 +66,6 @@ class Journal:
             self.end(result)
 
     @property
-    def hasher(self) -> KeyedHasher:
-        """The keyed hashes of its recipients and texts."""
-        return self.log.hasher
-
-    @property
     def records(self) -> Collection[RequestRecord]:
         """All requests, in the order in which they were made."""
         return self._records.values()
@@ -85,17 +79,13 @@ class Journal:
 
     def members(self, operation: str, recipients: Iterable[str]) -> list[bytes]:
         """Return the hashes of recipients."""
-        return [self.hasher.member(operation, recipient) for recipient in recipients]
-
-    def reference(self, operation: str, members: Iterable[bytes]) -> str:
-        """Return the reference of a request to members."""
-        return self.log.reference(members, operation)
+        return [self.log.hasher.member(operation, recipient) for recipient in recipients]
 
     def new_intent(
         self, operation: str, members: Sequence[bytes], values_hashes: bytes = b"", probe_snapshot: Any = None
     ) -> Intent:
         """Return the intent of a new request."""
-        reference = self.reference(operation, members)
+        reference = self.log.reference(members, operation)
         unknown = any(record.is_unresolved for record in self.records if record.reference == reference)
         number, self._next_number = self._next_number, self._next_number + 1
         return Intent(number, reference, b"".join(members), values_hashes, probe_snapshot, unknown)

@@ -47,12 +47,14 @@ class JournalWriter:
 
     :param body: hash of the content that is the same for all recipients
     :param min_write_batch: the number of intents that are written without waiting for more
+    :param in_line: whether only ``store``, ``flush`` and ``close`` write. Otherwise an asyncio task writes meanwhile
     """
 
     journal: JournalLog
     body: str | None
     min_write_batch: int = 1
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    in_line: bool = False
 
     def __post_init__(self) -> None:
         self._intents: dict[int, tuple[Intent, OnStored]] = {}
@@ -66,7 +68,23 @@ class JournalWriter:
         self._error: SendingError | None = None
         self._closing = False
         self._full = False
-        self._task = asyncio.create_task(self._write_all())
+        self._task = None if self.in_line else asyncio.create_task(self._write_all())
+
+    async def store(self, intent: Intent) -> None:
+        """Store an intent in line, and all other records. It is stored when this returns, so its request may leave.
+
+        :raises JournalUnavailableError: when it could not be stored
+        :raises TrySupersededError: when another try has replaced this one
+        """
+        self.begin(intent, lambda intent, error: None)
+        await self.flush()
+        if self._error is not None:
+            raise self._error
+
+    async def flush(self) -> None:
+        """Store all records, if the writer writes in line. What cannot be stored is tried once more by ``close``."""
+        if self.in_line:
+            await _uninterrupted(asyncio.create_task(self._write_remaining()))
 
     def begin(self, intent: Intent, on_stored: OnStored) -> None:
         """Add an intent to the next write.
@@ -133,12 +151,7 @@ class JournalWriter:
         self._closing = True
         self._has_work.set()
         self._batch_ready.set()
-        try:
-            await asyncio.shield(self._task)
-        except asyncio.CancelledError:
-            # A first Ctrl-C must lose no result. A second one cancels the write, too.
-            await self._task
-            raise
+        await _uninterrupted(self._task or asyncio.create_task(self._write_remaining()))
         # Wait for a removal in the thread: it uses the task's connection to Airflow.
         with contextlib.suppress(RuntimeError):
             await asyncio.get_running_loop().run_in_executor(self._thread, self.journal.tidy, 0)
@@ -171,13 +184,22 @@ class JournalWriter:
             while self._intents or self._results:
                 began = loop.time()
                 if not await self._write():
-                    return
+                    if self._closing or not isinstance(self._error, JournalUnavailableError):
+                        return
+                    # When the writer is closed, it tries once more to store the results.
+                    await self._wait_until_closing()
                 # Records that did not fit into the last write need not wait for more.
                 if self._closing or self._full:
                     continue
                 await self._pause(min(_WAIT_RATIO * (loop.time() - began), _LONGEST_WAIT))
             if self._closing:
                 return
+
+    async def _write_remaining(self) -> None:
+        """Make the writes of ``flush``. After a failed one ``close`` tries once more, unless this try is superseded."""
+        if self._error is None or (self._closing and isinstance(self._error, JournalUnavailableError)):
+            while (self._intents or self._results) and await self._write():
+                pass
 
     async def _pause(self, seconds: float) -> None:
         """Wait for more records, until there are enough intents for a write."""
@@ -187,7 +209,7 @@ class JournalWriter:
                 await asyncio.wait_for(self._batch_ready.wait(), seconds)
 
     async def _write(self) -> bool:
-        """Make one write. Return whether another one may follow."""
+        """Make one write. Return whether it succeeded."""
         intents, results = self._take()
         not_made = [self._not_made[result.number] for result in results if result.number in self._not_made]
         entry = self._entry(self.body, [*(intent for intent, _ in intents), *not_made], results)
@@ -206,9 +228,7 @@ class JournalWriter:
                     number: one for number, one in self._references.items() if number not in self._unsent
                 }
                 self._results.extend(Result(number, State.NOT_SENT, reason=_NOT_STORED) for number in self._unsent)
-            # When the writer is closed, it tries once more to store the results.
-            retry = isinstance(error, JournalUnavailableError) and not self._closing
-            return retry and await self._wait_until_closing()
+            return False
         for result in results:
             self._not_made.pop(result.number, None)
             self._references.pop(result.number, None)
@@ -230,11 +250,10 @@ class JournalWriter:
         for intent, on_stored in refused.values():
             on_stored(intent, error)
 
-    async def _wait_until_closing(self) -> bool:
+    async def _wait_until_closing(self) -> None:
         while not self._closing:
             await self._has_work.wait()
             self._has_work.clear()
-        return True
 
     def _take(self) -> tuple[list[tuple[Intent, OnStored]], list[Result]]:
         """Remove and return the records of the next write: results first, as many as it holds."""
@@ -288,3 +307,12 @@ class JournalWriter:
                 await asyncio.sleep(backoff(attempt, _FIRST_PAUSE, jitter=0))
             else:
                 return
+
+
+async def _uninterrupted(writes: asyncio.Task[None]) -> None:
+    """Wait for writes. A first Ctrl-C must lose no record, so only a second one cancels them, too."""
+    try:
+        await asyncio.shield(writes)
+    except asyncio.CancelledError:
+        await writes
+        raise

@@ -45,7 +45,7 @@ def build_report(
     units: int | None = campaign.recipients()
     if campaign.message.channel.operation != "send_email":
         units = sum(number * texts for _, number, texts in lengths) if lengths else None
-    references = [request.reference for request in campaign.unresolved.requests()]
+    references = [request.reference for request in campaign.index.unresolved()]
     price = spec.price_per_page
     saved = campaign.plan.saved_pages() if spec.dry_run else None
     return {

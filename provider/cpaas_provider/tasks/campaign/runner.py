@@ -28,6 +28,7 @@ from cpaas_provider.sending.hashing import campaign_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
+from cpaas_provider.sending.resolver import describe_unknown
 from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy, channel_of
 from cpaas_provider.sources import ListSource
 from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS, ResultsFileError
@@ -143,7 +144,8 @@ class CampaignRunner(BulkAttempt):
         self._end_progress(FAILED, report)
         self._runtime.log.warning("%s", task_log.campaign_done(report))
         if not quietly and report["unknown_recipients"]:
-            self._runtime.log.error("%s", campaign.unresolved.describe())
+            unknown, index = report["unknown_recipients"], campaign.index
+            self._runtime.log.error("%s", describe_unknown(index.unresolved(), unknown, index.lost))
         self._runtime.push_or_warn(REPORT_KEY, report)
         return bool(report["sent"] or report["unknown_recipients"])
 

@@ -235,8 +235,7 @@ class TestSums:
 class TestEvidence:
     def test_result_of_a_probe_resolves_the_recipients_of_its_request(self) -> None:
         plan, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, UMA)]))
-        index.record_result(make_result(0))
-        index.set_accepted(0)
+        assert index.confirm({0: {"id": "m0"}})
         assert statuses(plan) == {ADA: "sent", OBI: "sent", UMA: "unknown"}
         assert [one.number for one in index.unresolved()] == [1]
 

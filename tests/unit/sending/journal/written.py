@@ -13,7 +13,7 @@ from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.model import Intent, RequestRecord, Result, State
 from cpaas_provider.sending.journal.writer import JournalWriter
-from cpaas_provider.sending.single import SingleSendState
+from cpaas_provider.sending.single import SingleSendQueue, SingleSendState
 from cpaas_provider.sending.spec import SendSpec
 from tests.unit.sending.ports import NoDelivery
 
@@ -63,14 +63,15 @@ class WrittenJournal:
         probe_snapshot: Any = None,
     ) -> RequestRecord:
         state = self.state(operation, recipients, body, personal)
-        request = state.begin(state.spec, tuple(recipients), probe_snapshot)
+        queue = SingleSendQueue(state, state.spec, tuple(recipients), probe_snapshot)
+        request = queue.begin(tuple(recipients))
 
         async def write() -> None:
             async with JournalWriter(state.log, state.body, clock=self._clock) as writer:
                 await begin(writer, request.intent)
 
         asyncio.run(write())
-        state.add(request)
+        queue.left(request)
         return next(one for one in self.records if one.number == request.intent.number)
 
     def end(
@@ -98,7 +99,7 @@ class WrittenJournal:
         return self.state(operation, recipients, {}).latest()
 
     def reference(self, operation: str, recipients: Sequence[str]) -> str:
-        return self.journal.reference(operation, self.journal.members(operation, recipients))
+        return self.journal.log.reference(self.journal.members(operation, recipients), operation)
 
     def state(
         self,
