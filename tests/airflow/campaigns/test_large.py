@@ -66,3 +66,11 @@ def test_retry_of_one_partition_continues_with_its_own_recipients(task_runner: T
     assert run.run_try(map_index=0).state == "up_for_retry"
     states = [run.run_try(map_index=index).state for index in (1, 0)]
     assert (states, count_messages(task_runner)) == (["success", "success"], Counter(digits(40)))
+
+
+def test_request_has_at_most_2500_recipients_whatever_the_connection_allows(task_runner: TaskRunner) -> None:
+    """More would not fit into one value of the journal."""
+    task_runner.sandbox.control("PUT", "settings", {"max_recipients": 10_000})
+    task_runner.connect("cpaas_default", recipients_per_request=10_000)
+    done = sms(task_runner, rows(2_501)).run_try()
+    assert (done.state, counts(done.result), requests(task_runner)) == ("success", {"sent": 2_501}, 2)

@@ -27,14 +27,6 @@ def set_dnd(task_runner: TaskRunner, *people: str, of: int = 20) -> None:
     task_runner.sandbox.control("POST", "seed", {"lookups": found})
 
 
-def test_request_has_at_most_2500_recipients_whatever_the_connection_allows(task_runner: TaskRunner) -> None:
-    """More would not fit into one value of the journal."""
-    task_runner.sandbox.control("PUT", "settings", {"max_recipients": 10_000})
-    task_runner.connect("cpaas_default", recipients_per_request=10_000)
-    done = sms(task_runner, rows(2_501)).run_try()
-    assert (done.state, counts(done.result), requests(task_runner)) == ("success", {"sent": 2_501}, 2)
-
-
 class TestStaging:
     def test_recipients_not_allowed_are_left_out_and_counted(self, task_runner: TaskRunner, tmp_path: Path) -> None:
         task_runner.connect("cpaas_default", allowed_recipients=f"{SIX[1]}, {SIX[3]}")
