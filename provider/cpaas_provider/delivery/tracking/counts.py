@@ -22,6 +22,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    true,
     union_all,
 )
 
@@ -80,7 +81,8 @@ _BY_REQUEST = select(
 ).group_by(deliveries.c.campaign, deliveries.c.conn_id, deliveries.c.reference)
 
 
-def _is_request_of(rows: Any) -> ColumnElement[bool]:
+def is_request_of(rows: Any) -> ColumnElement[bool]:
+    """Return the condition for the row of ``requests`` that rows of deliveries belong to."""
     return and_(*(requests.c[name] == rows.c[name] for name in ("conn_id", "reference", "campaign")))
 
 
@@ -103,10 +105,10 @@ _NOT_COUNTED = (RequestState.SUPERSEDED, RequestState.NOT_SENT)
 
 
 def _has_request(*states: RequestState) -> ColumnElement[bool]:
-    return exists_for_row(_is_request_of(deliveries), is_in_state(*states))
+    return exists_for_row(is_request_of(deliveries), is_in_state(*states))
 
 
-HAS_REQUEST = exists_for_row(_is_request_of(deliveries))
+HAS_REQUEST = exists_for_row(is_request_of(deliveries))
 """The condition on a row of ``deliveries``: the state of the recipient's request is recorded."""
 
 IS_ACCEPTED = _has_request(RequestState.ACCEPTED)
@@ -114,10 +116,21 @@ IS_ACCEPTED = _has_request(RequestState.ACCEPTED)
 
 _OTHER = deliveries.alias()
 _IS_SEND = and_(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id)
-_MAY_BE_UNKNOWN = and_(or_(sends.c.unknown.is_(None), sends.c.unknown > 0), ~HAS_REQUEST)
+
+
+def _is_superseded(has_all_states: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return the condition on a row of ``deliveries``: its request was repeated, or not sent.
+
+    :param has_all_states: the condition that the state of each request of the row's send is recorded
+    """
+    return or_(_has_request(*_NOT_COUNTED), and_(has_all_states, ~HAS_REQUEST))
+
+
+IS_SUPERSEDED = _is_superseded(exists_for_row(_IS_SEND, sends.c.unknown == 0))
+"""The condition on a row of ``deliveries``: its request was repeated, or not sent. Another one counts instead."""
 
 IS_COUNTED = or_(
-    exists_for_row(_IS_SEND, or_(_has_request(RequestState.ACCEPTED, RequestState.UNKNOWN), _MAY_BE_UNKNOWN)),
+    and_(exists_for_row(_IS_SEND), ~IS_SUPERSEDED),
     and_(
         ~exists_for_row(sends.c.campaign == deliveries.c.campaign),
         ~exists_for_row(_OTHER.c.campaign == deliveries.c.campaign, _OTHER.c.conn_id != deliveries.c.conn_id),
@@ -131,23 +144,15 @@ def is_counted(unknown: int | None) -> ColumnElement[bool]:
 
     :param unknown: the send's number of recipients of unknown outcome whose requests are not recorded
     """
-    if unknown == 0:
-        return _has_request(RequestState.ACCEPTED, RequestState.UNKNOWN)
-    return ~_has_request(*_NOT_COUNTED)
+    return ~_is_superseded(true() if unknown == 0 else false())
 
-
-IS_SUPERSEDED = or_(
-    _has_request(*_NOT_COUNTED),
-    and_(exists_for_row(_IS_SEND, sends.c.unknown == 0), ~HAS_REQUEST),
-)
-"""The condition on a row of ``deliveries``: its request was repeated, or not sent. Another one counts instead."""
 
 IS_SENT_AGAIN = exists_for_row(
     _OTHER.c.campaign == deliveries.c.campaign,
     _OTHER.c.conn_id == deliveries.c.conn_id,
     _OTHER.c.recipient == deliveries.c.recipient,
     _OTHER.c.reference != deliveries.c.reference,
-    exists().where(_is_request_of(_OTHER), is_in_state(RequestState.ACCEPTED)).correlate(_OTHER),
+    exists().where(is_request_of(_OTHER), is_in_state(RequestState.ACCEPTED)).correlate(_OTHER),
 )
 """The condition on a row of ``deliveries``: its recipient is in another request, which the service accepted."""
 
@@ -159,7 +164,7 @@ _UNREPORTED_WITHOUT_REQUEST = case((sends.c.unknown > 0, sends.c.unknown - _REPO
 
 def number_of_request(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
     """Return the number of recipients of a row of ``requests`` that meet conditions on rows of ``deliveries``."""
-    number = select(func.count()).select_from(deliveries).where(_is_request_of(deliveries), *conditions)
+    number = select(func.count()).select_from(deliveries).where(is_request_of(deliveries), *conditions)
     return number.correlate(requests).scalar_subquery()
 
 
@@ -296,7 +301,7 @@ def _count(connection: Connection, condition: ColumnElement[bool]) -> dict[str, 
     query = (
         select(*group, *sums, func.max(by.c.updated_at))
         .outerjoin(sends, sends.c.campaign == by.c.campaign)
-        .outerjoin(requests, _is_request_of(by))
+        .outerjoin(requests, is_request_of(by))
         .where(or_(sends.c.conn_id.is_(None), sends.c.conn_id == by.c.conn_id))
         .group_by(*group)
     )

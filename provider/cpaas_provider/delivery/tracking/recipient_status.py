@@ -18,6 +18,7 @@ _FLAGS = ("delivered", "failed", "clicked")
 _OF_THE_STRONGEST = ("delivery_status", "status", "reason", "reported_at")
 _IF_KNOWN = ("message_id", "kind")
 _LATEST = ("permanent_failure_at", "reached_at")
+_FIRST = "failure_received_at"
 
 Request = tuple[str, str, str]
 """Campaign, connection and reference."""
@@ -39,6 +40,7 @@ def merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         **{flag: one[flag] or other[flag] for flag in _FLAGS},
         **{name: strong[name] or weak[name] for name in _IF_KNOWN},
         **{name: max((row[name] for row in (one, other) if row[name]), default=None) for name in _LATEST},
+        _FIRST: min((row[_FIRST] for row in (one, other) if row[_FIRST]), default=None),
     }
 
 
@@ -72,7 +74,7 @@ def status_upsert(dialect: str) -> Any:
         set_={
             **{name: case((stronger, new[name]), else_=there[name]) for name in _OF_THE_STRONGEST},
             **{flag: or_(there[flag], new[flag]) for flag in _FLAGS},
-            **{name: case((there[name].is_(None), new[name]), else_=there[name]) for name in _IF_KNOWN},
+            **{name: case((there[name].is_(None), new[name]), else_=there[name]) for name in (*_IF_KNOWN, _FIRST)},
             **{name: case((is_later, new[name]), else_=there[name]) for name, is_later in later.items()},
             "updated_at": new.updated_at,
         },

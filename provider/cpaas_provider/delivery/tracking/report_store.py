@@ -158,6 +158,7 @@ class ReportStore:
         # A clock that is ahead must not decide over later reports.
         happened_at = min(report.reported_at or received.at, received.at)
         kind = kind_of(report, kind)
+        is_permanent = self._permanent.reports_one(report, kind)
         return {
             "campaign": owner.campaign,
             "recipient": report.recipient,
@@ -172,7 +173,8 @@ class ReportStore:
             **_FLAGS[report.delivery_status],
             "reported_at": received.at,
             "updated_at": now,
-            "permanent_failure_at": happened_at if self._permanent.reports_one(report, kind) else None,
+            "permanent_failure_at": happened_at if is_permanent else None,
+            "failure_received_at": received.at if is_permanent else None,
             "reached_at": happened_at if proves_reachable(report, kind) else None,
         }
 

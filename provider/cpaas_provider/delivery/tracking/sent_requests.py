@@ -347,7 +347,7 @@ def record_recipients(connection: Connection, campaign: str, conn_id: str, made:
         "status": "",
         "reason": None,
         **dict.fromkeys(("delivered", "failed", "clicked"), False),
-        **dict.fromkeys(("permanent_failure_at", "reached_at")),
+        **dict.fromkeys(("permanent_failure_at", "failure_received_at", "reached_at")),
         "reported_at": now,
         "updated_at": now,
     }

@@ -6,7 +6,7 @@ import itertools
 import logging
 import random
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -44,9 +44,10 @@ def braked(database: Database) -> list[str]:
 
 
 def at(minute: float, recipient: str, status: str, **fields: Any) -> ReceivedReport:
-    """Return a report that gives itself a time before its arrival."""
+    """Return a report that arrives now, and gives itself a time long before."""
     moment = WHEN - timedelta(hours=1) + timedelta(minutes=minute)
-    return report(recipient, status, timestamp=moment.isoformat(), **fields)
+    incoming = report(recipient, status, timestamp=moment.isoformat(), **fields)
+    return incoming._replace(at=datetime.now(UTC))
 
 
 def failed(minute: float, recipient: str, **fields: Any) -> ReceivedReport:
@@ -287,7 +288,12 @@ class TestBrakeOfSingleSends:
         self.send(database, recipients[:30])
         assert listed(database, recipients) == set()
         with database.engine.begin() as connection:
-            for table, name in ((deliveries, "updated_at"), (suppression_brakes, "braked_at")):
+            moments = (
+                (deliveries, "updated_at"),
+                (deliveries, "failure_received_at"),
+                (suppression_brakes, "braked_at"),
+            )
+            for table, name in moments:
                 for row in connection.execute(select(table)).mappings().all():
                     same = and_(*(column == row[column.name] for column in table.primary_key))
                     earlier = row[name] - 2 * SINGLE_SENDS_WINDOW

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or_, select, update
 
 from cpaas_provider.database.activity.upsert import upsert
 from cpaas_provider.database.bulk import batched
@@ -25,7 +25,7 @@ from cpaas_provider.database.recipients.locks import lock_for_reading, lock_for_
 from cpaas_provider.database.recipients.suppressions import HARD_BOUNCE, INVALID_NUMBER, Listed, add_listed
 from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, suppression_brakes
 from cpaas_provider.database.schema.recipients import suppressions
-from cpaas_provider.delivery.tracking.counts import IS_ACCEPTED, IS_FINAL, is_in_state
+from cpaas_provider.delivery.tracking.counts import COMMIT_LAG, IS_ACCEPTED, IS_FINAL, is_in_state
 from cpaas_provider.delivery.tracking.permanent_failures.reasons import KINDS
 from cpaas_provider.delivery.tracking.recipient_status import Key
 from cpaas_provider.delivery.tracking.request_recipients import UNNAMED_PREFIX, UNTRACKED_PREFIX
@@ -120,6 +120,21 @@ def read_brakes(connection: Connection, campaign: str | None = None) -> list[Map
     return [dict(row) for row in connection.execute(query).mappings()]
 
 
+def may_hold(before: datetime) -> ColumnElement[bool]:
+    """Return the condition for a row of ``suppression_brakes``: it may hold for rows of ``deliveries``.
+
+    :param before: a moment after the brake was applied
+    """
+    rows, brakes = deliveries.c, suppression_brakes.c
+    in_campaign = rows.campaign == brakes.campaign
+    in_time = and_(
+        brakes.campaign.startswith(_SINGLE_SENDS),
+        rows.conn_id == brakes.conn_id,
+        rows.failure_received_at < before + SINGLE_SENDS_WINDOW,
+    )
+    return exists().where(rows.permanent_failure_at.is_not(None), or_(in_campaign, in_time))
+
+
 def is_of_single_sends(brake: Mapping[str, Any]) -> bool:
     """Return whether a brake holds for the single sends of a connection, and not for a campaign."""
     return str(brake["campaign"]).startswith(_SINGLE_SENDS)
@@ -132,13 +147,17 @@ def _is_too_large(failures: int, size: int) -> bool:
 def _apply_brake(connection: Connection, campaign: str) -> set[tuple[str, str]]:
     """Store whether a campaign has too many permanent failures. Return the recipients whose entries that changes."""
     of_campaign = and_(deliveries.c.campaign == campaign, _HAS_FAILED)
-    failures = connection.execute(select(func.count(deliveries.c.recipient.distinct())).where(of_campaign)).scalar_one()
+    number = func.count(deliveries.c.recipient.distinct())
+    failures, conn_id = connection.execute(select(number, func.max(deliveries.c.conn_id)).where(of_campaign)).one()
     is_brake = suppression_brakes.c.campaign == campaign
-    was_braked = connection.execute(select(suppression_brakes.c.campaign).where(is_brake)).first() is not None
+    brake = connection.execute(select(suppression_brakes).where(is_brake)).first()
+    was_braked = brake is not None
+    if brake is not None:
+        # Fewer failures release no brake, because rows of failures may be pruned. Only more recipients do.
+        failures, conn_id = max(failures, brake.failures), brake.conn_id
     size = _recipients(connection, campaign, failures) if failures >= BRAKE_MINIMUM else 0
     braked = _is_too_large(failures, size)
     if braked:
-        (conn_id,) = connection.execute(select(deliveries.c.conn_id).where(of_campaign).limit(1)).one()
         values = {"campaign": campaign, "conn_id": conn_id, "failures": failures, "recipients": size}
         upsert(connection, suppression_brakes, {**values, "braked_at": datetime.now(UTC)})
     elif was_braked:
@@ -174,12 +193,15 @@ def _apply_brake_of_single_sends(connection: Connection, conn_id: str) -> set[tu
     ends = [braked_at + SINGLE_SENDS_WINDOW for braked_at in brakes]
     if any(now < end for end in ends):
         return set()
-    rows = deliveries.c
-    recent = and_(rows.conn_id == conn_id, rows.updated_at >= max((now - SINGLE_SENDS_WINDOW, *ends)), _IS_SINGLE)
-    failed = connection.execute(select(rows.recipient).where(recent, _HAS_FAILED).distinct()).scalars().all()
+    rows, since = deliveries.c, max((now - SINGLE_SENDS_WINDOW, *ends))
+    # Other changes move `updated_at`, so it only makes the query use its index.
+    recent = and_(rows.conn_id == conn_id, rows.updated_at >= since - COMMIT_LAG, _IS_SINGLE)
+    is_failure = and_(rows.failure_received_at >= since, _HAS_FAILED)
+    failed = connection.execute(select(rows.recipient).where(recent, is_failure).distinct()).scalars().all()
     if not _is_too_large(len(failed), 0):
         return set()
-    size = connection.execute(select(func.count()).select_from(deliveries).where(recent, IS_FINAL)).scalar_one()
+    reported = and_(recent, IS_FINAL, or_(is_failure, rows.reported_at >= since))
+    size = connection.execute(select(func.count()).select_from(deliveries).where(reported)).scalar_one()
     if not _is_too_large(len(failed), size):
         return set()
     values = {"conn_id": conn_id, "failures": len(failed), "recipients": size, "braked_at": now}
@@ -308,7 +330,7 @@ def _entries(connection: Connection, conn_id: str, recipients: Iterable[str]) ->
 def _read_reported(connection: Connection, conn_id: str, recipients: Iterable[str]) -> dict[str, _Reported]:
     columns = (
         deliveries.c.recipient,
-        deliveries.c.updated_at,
+        deliveries.c.failure_received_at,
         _HAS_FAILED.label("has_failed"),
         _IS_SINGLE.label("is_single"),
         deliveries.c.permanent_failure_at,
@@ -327,7 +349,7 @@ def _read_reported(connection: Connection, conn_id: str, recipients: Iterable[st
         if (failed_at := row.permanent_failure_at) is None:
             continue
         is_braked = row.braked is not None or (
-            row.is_single and any(abs(row.updated_at - braked_at) < SINGLE_SENDS_WINDOW for braked_at in brakes)
+            row.is_single and any(abs(row.failure_received_at - moment) < SINGLE_SENDS_WINDOW for moment in brakes)
         )
         if row.has_failed and not is_braked:
             of_recipient.failed_at = max(failed_at, of_recipient.failed_at or failed_at)
