@@ -22,6 +22,7 @@ _REJECTIONS: dict[int, type[errors.CpaasRejectedError]] = {
     404: errors.CpaasNotFoundError,
 }
 _ACCOUNT_STATUSES = frozenset({401, 402, 403})
+_ABSENT = (404, 410)
 
 _NOT_SENT: dict[int, tuple[type[errors.CpaasNotSentError], str]] = {
     425: (errors.CpaasNotSentError, "was not ready to process the request"),
@@ -176,6 +177,7 @@ def rejection(
         items=items,
     )
     error.may_be_gateway = may_be_gateway
+    error.names_absence = named in _ABSENT and proof in (Proof.DOCUMENTED, Proof.ERROR)
     return error
 
 
