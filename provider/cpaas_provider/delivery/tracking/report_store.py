@@ -18,7 +18,7 @@ from sqlalchemy import ARRAY, ColumnElement, Connection, Select, String, any_, b
 from cpaas_provider.database.activity.report_counts import NO_CAMPAIGN, Counted, add_report_counts
 from cpaas_provider.database.activity.single_requests import purchases_with_status
 from cpaas_provider.database.activity.upsert import insert_into
-from cpaas_provider.database.bulk import batched, insert_many, insert_missing, select_at_once
+from cpaas_provider.database.bulk import batched, insert_many, insert_missing, select_among, select_at_once
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import RejectedDataError
 from cpaas_provider.database.schema.delivery import reports, requests, sends
@@ -182,10 +182,10 @@ class ReportStore:
         """Return the kind of message of campaigns, because their reports may not contain it."""
         if len(self._kinds) > _MOST_KINDS:
             self._kinds.clear()
-        for batch in batched(campaigns.difference(self._kinds)):
-            query = select(sends.c.campaign, sends.c.operation).where(sends.c.campaign.in_(batch))
-            found = {row.campaign: KINDS.get(row.operation) for row in connection.execute(query)}
-            self._kinds |= {campaign: kind for campaign, kind in found.items() if kind}
+        operations, unread = select(sends.c.campaign, sends.c.operation), campaigns.difference(self._kinds)
+        for campaign, operation in select_among(connection, operations, sends.c.campaign, unread):
+            if kind := KINDS.get(operation):
+                self._kinds[campaign] = kind
         return self._kinds
 
 

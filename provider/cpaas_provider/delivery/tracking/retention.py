@@ -29,7 +29,7 @@ from cpaas_provider.database.schema.delivery import (
 from cpaas_provider.database.schema.lookups import lookups, phone_records
 from cpaas_provider.database.schema.recipients import message_counts
 from cpaas_provider.delivery.tracking.counts import is_request_of, is_unfinished
-from cpaas_provider.delivery.tracking.permanent_failures.entries import may_hold
+from cpaas_provider.delivery.tracking.permanent_failures.brakes import may_hold
 
 BATCH_ROWS = 5_000
 """The most rows that one transaction deletes, because the receiver waits for its end."""

@@ -14,7 +14,7 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.database.recipients.suppressions import SuppressionTable
 from cpaas_provider.database.schema.delivery import deliveries, requests, sends, suppression_brakes
 from cpaas_provider.delivery.receiver.writer import ReceivedReport
-from cpaas_provider.delivery.tracking.permanent_failures.entries import SINGLE_SENDS_WINDOW, read_brakes
+from cpaas_provider.delivery.tracking.permanent_failures.brakes import SINGLE_SENDS_WINDOW, read_brakes
 from cpaas_provider.delivery.tracking.retention import prune
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from tests.unit.delivery.report_builders import begun, ended, noted, report, save_reports, to

@@ -16,7 +16,7 @@ from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.recipients.suppressions import INVALID_NUMBER, Listed, SuppressionTable
 from cpaas_provider.database.schema.delivery import deliveries, suppression_brakes
 from cpaas_provider.delivery.receiver.writer import ReceivedReport
-from cpaas_provider.delivery.tracking.permanent_failures.entries import (
+from cpaas_provider.delivery.tracking.permanent_failures.brakes import (
     SINGLE_SENDS_WINDOW,
     is_of_single_sends,
     read_brakes,
@@ -27,7 +27,7 @@ from tests.unit.delivery.report_builders import ADA, WHEN, begun, ended, noted, 
 
 CY = "cy@example.com"
 UNKNOWN = "Unknown subscriber"
-LOG = "cpaas_provider.delivery.tracking.permanent_failures.entries"
+LOG = "cpaas_provider.delivery.tracking.permanent_failures.brakes"
 
 
 def numbers(count: int) -> list[str]:
@@ -98,8 +98,8 @@ class TestReached:
 
     def test_time_after_the_arrival_does_not_count(self, database: Database) -> None:
         """A clock that is ahead cannot keep later reports from counting."""
-        save_reports(database, failed(60 * 24 * 365, ADA, message_id="m-1"))
-        later = at(0, ADA, "delivered", message_id="m-2")._replace(at=WHEN + timedelta(minutes=1))
+        save_reports(database, failed(60 * 24 * 36500, ADA, message_id="m-1"))
+        later = at(0, ADA, "delivered", message_id="m-2")._replace(at=datetime.now(UTC) + timedelta(minutes=1))
         save_reports(database, later._replace(report=later.report._replace(reported_at=None)))
         assert listed(database, [ADA]) == set()
 
