@@ -88,27 +88,27 @@ def payloads_for(asset: DeliveryAsset, events: Sequence[DeliveryEvent]) -> list[
 
     :param events: the delivery events, with all events of each batch, the oldest first
     """
-    selected = [one for one in events if one.kind == asset.kind and asset.conn_id in (None, one.conn_id)]
+    selected = [event for event in events if event.kind == asset.kind and asset.conn_id in (None, event.conn_id)]
     if not asset.include_single_messages:
-        selected = [one for one in selected if not one.facts.get("single")]
+        selected = [event for event in selected if not event.facts.get("single")]
     if asset.kind == CAMPAIGN_FINISHED or asset.by_campaign:
         # Requests that were not tracked belong to no campaign.
         return [
             AssetEventPayload(
-                one.key, {"campaign": one.campaign, "connection": one.conn_id, **one.facts}, one.created_at
+                event.key, {"campaign": event.campaign, "connection": event.conn_id, **event.facts}, event.created_at
             )
-            for one in selected
-            if one.campaign
+            for event in selected
+            if event.campaign
         ]
-    batches = groupby(sorted(selected, key=lambda one: (one.batch, one.id)), key=lambda one: one.batch)
+    batches = groupby(sorted(selected, key=lambda event: (event.batch, event.id)), key=lambda event: event.batch)
     return [_of_batch(str(key), list(batch)) for key, batch in batches]
 
 
 def _of_batch(key: str, batch: list[DeliveryEvent]) -> AssetEventPayload:
-    by_campaign = {one.campaign: one.facts["recipients"] for one in batch if one.campaign}
+    by_campaign = {event.campaign: event.facts["recipients"] for event in batch if event.campaign}
     extra = {
         "connection": batch[0].conn_id,
-        "recipients": sum(one.facts["recipients"] for one in batch),
+        "recipients": sum(event.facts["recipients"] for event in batch),
         "campaigns": len(by_campaign),
         "by_campaign": dict(list(by_campaign.items())[:MAX_NAMED_CAMPAIGNS]),
     }
@@ -141,13 +141,15 @@ def _publish(session: Session, asset_id: int, payloads: Sequence[AssetEventPaylo
         return 0
     known = select(AssetEvent.partition_key).where(
         AssetEvent.asset_id == asset_id,
-        AssetEvent.timestamp >= min(one.made for one in payloads) - _CLOCK_SKEW,
-        AssetEvent.partition_key.in_([one.key for one in payloads]),
+        AssetEvent.timestamp >= min(payload.made for payload in payloads) - _CLOCK_SKEW,
+        AssetEvent.partition_key.in_([payload.key for payload in payloads]),
     )
     published = set(session.scalars(known))
-    fresh = [one for one in payloads if one.key not in published]
-    for one in fresh:
-        asset_manager.register_asset_change(asset=asset, extra=dict(one.extra), partition_key=one.key, session=session)
+    fresh = [payload for payload in payloads if payload.key not in published]
+    for payload in fresh:
+        asset_manager.register_asset_change(
+            asset=asset, extra=dict(payload.extra), partition_key=payload.key, session=session
+        )
     return len(fresh)
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     Column,
+    ColumnElement,
     CompoundSelect,
     Connection,
     CursorResult,
@@ -34,6 +35,7 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy import Row as ResultRow
 
 from cpaas_provider.database.schema.base import REPORT_DIALECTS, UtcDateTime
 
@@ -57,6 +59,14 @@ def batched(values: Iterable[Value], size: int = BATCH) -> Iterator[list[Value]]
     rest = iter(values)
     while batch := list(islice(rest, size)):
         yield batch
+
+
+def select_among(
+    connection: Connection, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]
+) -> Iterator[ResultRow[Any]]:
+    """Yield the rows of a query in which a column has one of some values, of which there may be any number."""
+    for batch in batched(values):
+        yield from connection.execute(query.where(column.in_(batch)))
 
 
 @dataclass(frozen=True)

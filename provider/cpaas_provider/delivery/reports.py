@@ -123,11 +123,11 @@ def read_report(body: Any, region: str | None = None) -> Report:
     fields = _fields(body)
     family, _, happened = (_first(fields, ("event",), _word) or "").rpartition(".")
     status = _first(_with_status(fields), ("status",), _status)
-    told = happened if happened in STATUS_WORDS else status or happened
-    delivery_status = STATUS_WORDS.get(told)
+    status_word = happened if happened in STATUS_WORDS else status or happened
+    delivery_status = STATUS_WORDS.get(status_word)
     return Report(
         delivery_status=delivery_status,
-        status=told if told in STATUS_WORDS else service_word(told, ()),
+        status=status_word if status_word in STATUS_WORDS else service_word(status_word, ()),
         recipient=_first(fields, _RECIPIENTS, functools.partial(normalise_recipient, region=region)) or "",
         message_id=_first(fields, _IDS, _identifier),
         reference=_first(fields, _REFERENCES, _identifier),
@@ -226,11 +226,11 @@ def _with_status(fields: Fields) -> Fields:
 
 
 def _first(fields: Fields, names: tuple[str, ...], read: Any) -> Any:
-    for place in fields:
+    for part in fields:
         for name in names:
-            value = place.get(name)
-            if value is not None and (found := read(value)) is not None:
-                return found
+            value = part.get(name)
+            if value is not None and (read_value := read(value)) is not None:
+                return read_value
     return None
 
 

@@ -229,12 +229,13 @@ class RevokeOtpOperator(CpaasOperator):
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Revoke the passcode."""
-        from cpaas_provider.api.errors import CpaasNotFoundError
+        from cpaas_provider.api.errors import CpaasRejectedError
+        from cpaas_provider.sending.probes import is_otp_missing
 
         try:
             client.revoke_otp(self.otp_id)
-        except CpaasNotFoundError:
-            if self.skip_if_missing:
+        except CpaasRejectedError as rejection:
+            if self.skip_if_missing and is_otp_missing(client, self.otp_id, rejection):
                 raise AirflowSkipException("No passcode has this id. Nothing was revoked.") from None
             raise
         return {"id": self.otp_id, "revoked": True}

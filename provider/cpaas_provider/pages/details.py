@@ -17,7 +17,7 @@ from cpaas_provider.database.schema.base import CAMPAIGN_LENGTH
 from cpaas_provider.database.schema.delivery import report_counts, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts, SendCounts, read_counts, read_sends
-from cpaas_provider.delivery.tracking.permanent_failures.entries import read_brakes
+from cpaas_provider.delivery.tracking.permanent_failures.brakes import read_brakes
 from cpaas_provider.pages.access import Viewer
 from cpaas_provider.pages.base import Pages, fail, not_found, refresh_of, respond
 from cpaas_provider.pages.campaigns import CampaignRow, find_campaign

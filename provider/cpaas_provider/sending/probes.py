@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.api.errors import CpaasNotFoundError, CpaasRejectedError
+from cpaas_provider.api.errors import CpaasError, CpaasNotFoundError, CpaasRejectedError
 from cpaas_provider.api.operations import find_otps
 from cpaas_provider.api.recipients.msisdn import Msisdn
 
 if TYPE_CHECKING:
+    from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.api.models.otp import OtpToken
     from cpaas_provider.sending.journal.model import RequestRecord
     from cpaas_provider.sending.spec import Client
@@ -46,6 +47,33 @@ def otp_result(token: OtpToken, expires_in: Any, requested_at: datetime | None =
     minutes = int(float(expires_in or DEFAULT_EXPIRES_IN))
     expires_at = token.expires_at(minutes) or (requested_at or datetime.now(UTC)) + timedelta(minutes=minutes)
     return {**otp_record(token), "expires_at": expires_at.isoformat()}
+
+
+def is_otp_missing(client: CpaasClient, otp_id: str, rejection: CpaasRejectedError) -> bool:
+    """Return whether no passcode has an id, after the service rejected a request for it (contract.md 10).
+
+    An error that names the id says so. One in the service's form that names nothing may be about a path of the base
+    URL. Then the passcode must not be readable either, while the contact table is.
+    """
+    if isinstance(rejection, CpaasNotFoundError):
+        return True
+    if not rejection.names_absence:
+        return False
+    try:
+        client.get_otp(otp_id)
+    except CpaasRejectedError as unread:
+        return isinstance(unread, CpaasNotFoundError) or (unread.names_absence and _has_table(client))
+    except CpaasError:
+        pass
+    return False
+
+
+def _has_table(client: CpaasClient) -> bool:
+    try:
+        client.get_contact_table()
+    except CpaasError:
+        return False
+    return True
 
 
 @dataclass(eq=False, repr=False)

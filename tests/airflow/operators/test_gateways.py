@@ -120,6 +120,31 @@ def test_row_of_a_service_that_came_back_between_two_reads_is_not_created_again(
     assert ended.state == "up_for_retry", ended.error
 
 
+NAMELESS = {"status": 404, "message": "Not found", "errors": []}
+_TABLE, _NAMELESS = (200, to_json(TABLE)), (404, to_json(NAMELESS))
+
+
+@pytest.mark.parametrize(
+    ("responses", "state"),
+    [
+        pytest.param([_NAMELESS, _NAMELESS, _TABLE], "skipped", id="neither revoked nor read"),
+        pytest.param([(200, to_json(NAMELESS)), _NAMELESS, _TABLE], "skipped", id="under a 200"),
+        pytest.param([_NAMELESS], "up_for_retry", id="no table: a wrong base URL"),
+        pytest.param([_NAMELESS, (200, to_json(RECORD)), _TABLE], "up_for_retry", id="it can be read"),
+        pytest.param([_NAMELESS, (404, PAGE), _TABLE], "up_for_retry", id="a page where it is read"),
+        pytest.param([(404, PAGE), _NAMELESS, _TABLE], "up_for_retry", id="a page where it is revoked"),
+        pytest.param([(404, b'{"message": "no Route matched"}'), _NAMELESS, _TABLE], "up_for_retry", id="no error"),
+        pytest.param([_NAMELESS, (401, b"{}"), _TABLE], "up_for_retry", id="the key is rejected"),
+    ],
+)
+def test_nameless_404_of_the_service_skips_only_a_passcode_that_cannot_be_read(
+    task_runner: TaskRunner, responses: list[tuple[int, bytes]], state: str
+) -> None:
+    with response_sequence_server(*responses) as url:
+        ended = run_of(task_runner, url, otp.RevokeOtpOperator, otp_id="otp-1", skip_if_missing=True).run_try()
+    assert ended.state == state, ended.error
+
+
 @pytest.mark.parametrize("mode", WAITS)
 @pytest.mark.parametrize("status", [404, 400, 410, 422])
 def test_page_of_a_gateway_does_not_end_a_wait(task_runner: TaskRunner, mode: str, status: int) -> None:

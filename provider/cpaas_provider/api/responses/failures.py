@@ -22,6 +22,7 @@ _REJECTIONS: dict[int, type[errors.CpaasRejectedError]] = {
     404: errors.CpaasNotFoundError,
 }
 _ACCOUNT_STATUSES = frozenset({401, 402, 403})
+_ABSENT = (404, 410)
 
 _NOT_SENT: dict[int, tuple[type[errors.CpaasNotSentError], str]] = {
     425: (errors.CpaasNotSentError, "was not ready to process the request"),
@@ -177,6 +178,7 @@ def rejection(
     )
     error.may_be_gateway = may_be_gateway
     error.is_foreign = proof is Proof.FOREIGN
+    error.names_absence = named in _ABSENT and proof in (Proof.DOCUMENTED, Proof.ERROR)
     return error
 
 

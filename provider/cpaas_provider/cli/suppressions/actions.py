@@ -23,7 +23,7 @@ from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.recipients.hash_keys import HASH_BYTES
 from cpaas_provider.database.recipients.suppressions import Listed, Suppression, SuppressionTable
 from cpaas_provider.database.schema.base import REPORT_DIALECTS
-from cpaas_provider.delivery.tracking.permanent_failures.entries import is_of_single_sends, read_brakes
+from cpaas_provider.delivery.tracking.permanent_failures.brakes import is_of_single_sends, read_brakes
 from cpaas_provider.hooks.suppressions import add_suppressions, check_entry, list_reader, remove_suppressions
 from cpaas_provider.sources import as_source
 from cpaas_provider.sources.base import InvalidRow, Source

@@ -120,9 +120,11 @@ deliveries = Table(
     Column("clicked", Boolean, nullable=False),
     Column("reported_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
-    # The times of the latest report of a permanent failure, and of the latest that proves the recipient reachable.
+    # The times of the latest report of a permanent failure, and of the latest that proves the recipient reachable, by
+    # the reports themselves. And when the first report of a permanent failure was received, by our clock.
     Column("permanent_failure_at", UtcDateTime),
     Column("reached_at", UtcDateTime),
+    Column("failure_received_at", UtcDateTime),
     # The batch of the delivery event that reports this row, by kind of event; 0 if none shall report it.
     Column("failed_batch", BigInteger),
     Column("clicked_batch", BigInteger),

@@ -161,10 +161,10 @@ class ReportWriter:
         self._all_pending -= len(futures)
         if isinstance(outcome, list) and len(outcome) != len(futures):
             outcome = AssertionError("The report writer must return one result for each report.")
-        for place, future in enumerate(futures):
+        for position, future in enumerate(futures):
             # The request may have been cancelled.
             if not future.done():
                 if isinstance(outcome, Exception):
                     future.set_exception(outcome)
                 else:
-                    future.set_result(outcome[place])
+                    future.set_result(outcome[position])

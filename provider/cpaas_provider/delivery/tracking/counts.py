@@ -22,10 +22,11 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    true,
     union_all,
 )
 
-from cpaas_provider.database.bulk import batched
+from cpaas_provider.database.bulk import batched, select_among
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.activity import task_progress
@@ -80,7 +81,8 @@ _BY_REQUEST = select(
 ).group_by(deliveries.c.campaign, deliveries.c.conn_id, deliveries.c.reference)
 
 
-def _is_request_of(rows: Any) -> ColumnElement[bool]:
+def is_request_of(rows: Any) -> ColumnElement[bool]:
+    """Return the condition for the row of ``requests`` that rows of deliveries belong to."""
     return and_(*(requests.c[name] == rows.c[name] for name in ("conn_id", "reference", "campaign")))
 
 
@@ -103,24 +105,38 @@ _NOT_COUNTED = (RequestState.SUPERSEDED, RequestState.NOT_SENT)
 
 
 def _has_request(*states: RequestState) -> ColumnElement[bool]:
-    return exists_for_row(_is_request_of(deliveries), is_in_state(*states))
+    return exists_for_row(is_request_of(deliveries), is_in_state(*states))
 
 
-HAS_REQUEST = exists_for_row(_is_request_of(deliveries))
+HAS_REQUEST = exists_for_row(is_request_of(deliveries))
 """The condition on a row of ``deliveries``: the state of the recipient's request is recorded."""
 
 IS_ACCEPTED = _has_request(RequestState.ACCEPTED)
 """The condition on a row of ``deliveries``: the service is known to have accepted the recipient's request."""
 
-_OTHER = deliveries.alias()
-_IS_SEND = and_(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id)
-_MAY_BE_UNKNOWN = and_(or_(sends.c.unknown.is_(None), sends.c.unknown > 0), ~HAS_REQUEST)
+OTHER = deliveries.alias()
+"""Another row of ``deliveries``, see ``exists_in_other_request``."""
+
+IS_SEND = and_(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id)
+"""The condition on rows of ``sends`` and ``deliveries``: the row of a recipient belongs to the send."""
+
+
+def _is_superseded(has_all_states: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return the condition on a row of ``deliveries``: its request was repeated, or not sent.
+
+    :param has_all_states: the condition that the state of each request of the row's send is recorded
+    """
+    return or_(_has_request(*_NOT_COUNTED), and_(has_all_states, ~HAS_REQUEST))
+
+
+IS_SUPERSEDED = _is_superseded(exists_for_row(IS_SEND, sends.c.unknown == 0))
+"""The condition on a row of ``deliveries``: its request was repeated, or not sent. Another one counts instead."""
 
 IS_COUNTED = or_(
-    exists_for_row(_IS_SEND, or_(_has_request(RequestState.ACCEPTED, RequestState.UNKNOWN), _MAY_BE_UNKNOWN)),
+    and_(exists_for_row(IS_SEND), ~IS_SUPERSEDED),
     and_(
         ~exists_for_row(sends.c.campaign == deliveries.c.campaign),
-        ~exists_for_row(_OTHER.c.campaign == deliveries.c.campaign, _OTHER.c.conn_id != deliveries.c.conn_id),
+        ~exists_for_row(OTHER.c.campaign == deliveries.c.campaign, OTHER.c.conn_id != deliveries.c.conn_id),
     ),
 )
 """The condition on a row of ``deliveries``: it counts for its campaign, by the same rules as in ``read_counts``."""
@@ -131,35 +147,32 @@ def is_counted(unknown: int | None) -> ColumnElement[bool]:
 
     :param unknown: the send's number of recipients of unknown outcome whose requests are not recorded
     """
-    if unknown == 0:
-        return _has_request(RequestState.ACCEPTED, RequestState.UNKNOWN)
-    return ~_has_request(*_NOT_COUNTED)
+    return ~_is_superseded(true() if unknown == 0 else false())
 
 
-IS_SUPERSEDED = or_(
-    _has_request(*_NOT_COUNTED),
-    and_(exists_for_row(_IS_SEND, sends.c.unknown == 0), ~HAS_REQUEST),
-)
-"""The condition on a row of ``deliveries``: its request was repeated, or not sent. Another one counts instead."""
+def exists_in_other_request(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return whether another request of its campaign has the recipient of a row of ``deliveries``.
 
-IS_SENT_AGAIN = exists_for_row(
-    _OTHER.c.campaign == deliveries.c.campaign,
-    _OTHER.c.conn_id == deliveries.c.conn_id,
-    _OTHER.c.recipient == deliveries.c.recipient,
-    _OTHER.c.reference != deliveries.c.reference,
-    exists().where(_is_request_of(_OTHER), is_in_state(RequestState.ACCEPTED)).correlate(_OTHER),
+    :param condition: on the row ``OTHER`` of that request
+    """
+    is_same = (OTHER.c[name] == deliveries.c[name] for name in ("campaign", "conn_id", "recipient"))
+    return exists_for_row(*is_same, OTHER.c.reference != deliveries.c.reference, condition)
+
+
+IS_SENT_AGAIN = exists_in_other_request(
+    exists().where(is_request_of(OTHER), is_in_state(RequestState.ACCEPTED)).correlate(OTHER),
 )
 """The condition on a row of ``deliveries``: its recipient is in another request, which the service accepted."""
 
 _REPORTED_WITHOUT_REQUEST = (
-    select(func.count()).select_from(deliveries).where(_IS_SEND, ~HAS_REQUEST).correlate(sends).scalar_subquery()
+    select(func.count()).select_from(deliveries).where(IS_SEND, ~HAS_REQUEST).correlate(sends).scalar_subquery()
 )
 _UNREPORTED_WITHOUT_REQUEST = case((sends.c.unknown > 0, sends.c.unknown - _REPORTED_WITHOUT_REQUEST), else_=0)
 
 
 def number_of_request(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
     """Return the number of recipients of a row of ``requests`` that meet conditions on rows of ``deliveries``."""
-    number = select(func.count()).select_from(deliveries).where(_is_request_of(deliveries), *conditions)
+    number = select(func.count()).select_from(deliveries).where(is_request_of(deliveries), *conditions)
     return number.correlate(requests).scalar_subquery()
 
 
@@ -296,7 +309,7 @@ def _count(connection: Connection, condition: ColumnElement[bool]) -> dict[str, 
     query = (
         select(*group, *sums, func.max(by.c.updated_at))
         .outerjoin(sends, sends.c.campaign == by.c.campaign)
-        .outerjoin(requests, _is_request_of(by))
+        .outerjoin(requests, is_request_of(by))
         .where(or_(sends.c.conn_id.is_(None), sends.c.conn_id == by.c.conn_id))
         .group_by(*group)
     )
@@ -402,22 +415,21 @@ def open_report_database() -> Database:
 
 def known_campaigns(connection: Connection, campaigns: Iterable[str]) -> set[str]:
     """Return those of the campaigns whose sender recorded them."""
-    known: set[str] = set()
-    for batch in batched(campaigns):
-        known.update(connection.execute(select(sends.c.campaign).where(sends.c.campaign.in_(batch))).scalars())
-    return known
+    return {row.campaign for row in select_among(connection, select(sends.c.campaign), sends.c.campaign, campaigns)}
 
 
 def expected_recipients(connection: Connection, campaigns: Iterable[str]) -> dict[str, int]:
     """Return the number of recipients of each campaign that its sender recorded as accepted."""
-    expected: dict[str, int] = {}
-    for batch in batched(campaigns):
-        of_batch = and_(requests.c.campaign.in_(batch), is_in_state(RequestState.ACCEPTED))
-        accepted = select(requests.c.campaign, func.sum(requests.c.recipients)).where(of_batch)
-        expected |= {name: int(number) for name, number in connection.execute(accepted.group_by(requests.c.campaign))}
-        ended = select(sends.c.campaign, sends.c.expected).where(sends.c.campaign.in_(batch))
-        expected |= {name: number for name, number in connection.execute(ended) if number is not None}
-    return expected
+    names = list(campaigns)
+    accepted = select(requests.c.campaign, func.sum(requests.c.recipients)).where(is_in_state(RequestState.ACCEPTED))
+    accepted = accepted.group_by(requests.c.campaign)
+    ended = select(sends.c.campaign, sends.c.expected).where(sends.c.expected.is_not(None))
+    # Of a send that has ended, the number of its end decides.
+    return {
+        name: int(number)
+        for query, column in ((accepted, requests.c.campaign), (ended, sends.c.campaign))
+        for name, number in select_among(connection, query, column, names)
+    }
 
 
 class SendCounts(NamedTuple):
@@ -437,22 +449,22 @@ def read_sends(connection: Connection, campaigns: Iterable[str]) -> dict[str, Se
     The numbers change with each end of the task, and when a report, a probe or a person establishes an outcome. Until
     the first end they are those that the task last recorded of its progress.
     """
-    found: dict[str, SendCounts] = {}
-    for batch in batched(dict.fromkeys(campaigns)):
-        progress = select(task_progress.c.reference, task_progress.c.figures)
-        for name, figures in connection.execute(progress.where(task_progress.c.reference.in_(batch))):
-            numbers = (json.loads(figures).get(key) for key in ("sent", "unknown_recipients"))
-            found[name] = SendCounts(*(number if isinstance(number, int) else None for number in numbers))
-        ended = select(sends.c.campaign, sends.c.expected, _UNREPORTED_WITHOUT_REQUEST)
-        ended = ended.where(sends.c.campaign.in_(batch), sends.c.expected.is_not(None))
-        for name, expected, unknown in connection.execute(ended):
-            # While a later try sends, its progress is newer.
-            accepted = max(expected, found.get(name, SendCounts()).accepted or 0)
-            found[name] = SendCounts(accepted, max(0, unknown))
-        of_batch = and_(requests.c.campaign.in_(batch), is_in_state(RequestState.UNKNOWN))
-        for name, number in connection.execute(select(requests.c.campaign, unknown_without()).where(of_batch)):
-            counts = found.get(name, SendCounts())
-            found[name] = counts._replace(unknown=(counts.unknown or 0) + max(0, number))
+    names, found = dict.fromkeys(campaigns), dict[str, SendCounts]()
+    progress = select(task_progress.c.reference, task_progress.c.figures)
+    for name, figures in select_among(connection, progress, task_progress.c.reference, names):
+        numbers = (json.loads(figures).get(key) for key in ("sent", "unknown_recipients"))
+        found[name] = SendCounts(*(number if isinstance(number, int) else None for number in numbers))
+    ended = select(sends.c.campaign, sends.c.expected, _UNREPORTED_WITHOUT_REQUEST)
+    for name, expected, unknown in select_among(
+        connection, ended.where(sends.c.expected.is_not(None)), sends.c.campaign, names
+    ):
+        # While a later try sends, its progress is newer.
+        accepted = max(expected, found.get(name, SendCounts()).accepted or 0)
+        found[name] = SendCounts(accepted, max(0, unknown))
+    without_report = select(requests.c.campaign, unknown_without()).where(is_in_state(RequestState.UNKNOWN))
+    for name, number in select_among(connection, without_report, requests.c.campaign, names):
+        counts = found.get(name, SendCounts())
+        found[name] = counts._replace(unknown=(counts.unknown or 0) + max(0, number))
     return found
 
 

@@ -50,12 +50,15 @@ from cpaas_provider.delivery.tracking.counts import (
     IS_ACCEPTED,
     IS_FINAL,
     IS_REACHED,
+    IS_SEND,
     IS_SUPERSEDED,
     IS_UNDELIVERED,
     MAX_REPORT_WAIT,
     MAX_SEND_DURATION,
+    OTHER,
     DeliveryCounts,
     exists_for_row,
+    exists_in_other_request,
     is_in_state,
     number_of_request,
     overdue,
@@ -91,14 +94,8 @@ _DETECTION_LOCK = 0x6370616174
 """The advisory lock of processes that detect events. The number is arbitrary."""
 
 
-_OTHER = deliveries.alias()
-
-_IS_REACHED_OTHERWISE = exists_for_row(
-    _OTHER.c.recipient == deliveries.c.recipient,
-    _OTHER.c.campaign == deliveries.c.campaign,
-    _OTHER.c.conn_id == deliveries.c.conn_id,
-    _OTHER.c.reference != deliveries.c.reference,
-    _OTHER.c.delivery_status.in_([int(status) for status in DeliveryStatus if status.reached]),
+_IS_REACHED_OTHERWISE = exists_in_other_request(
+    OTHER.c.delivery_status.in_([int(status) for status in DeliveryStatus if status.reached])
 )
 """The condition on a row of ``deliveries``: another request of the campaign reached the recipient."""
 
@@ -189,7 +186,10 @@ def unpublished(connection: Connection, limit: int = 200) -> list[DeliveryEvent]
     query = select(events).where(
         events.c.published_at.is_(None), or_(events.c.id.in_(select(first)), events.c.batch.in_(batches))
     )
-    return [_event_of(row) for row in connection.execute(query.order_by(events.c.id))]
+    return [
+        DeliveryEvent(row.id, row.kind, row.campaign, row.batch, row.conn_id, row.created_at, json.loads(row.facts))
+        for row in connection.execute(query.order_by(events.c.id))
+    ]
 
 
 def mark_published(connection: Connection, published: Iterable[DeliveryEvent]) -> None:
@@ -200,14 +200,9 @@ def mark_published(connection: Connection, published: Iterable[DeliveryEvent]) -
         connection.execute(change, values)
 
 
-def _event_of(row: Row[Any]) -> DeliveryEvent:
-    return DeliveryEvent(row.id, row.kind, row.campaign, row.batch, row.conn_id, row.created_at, json.loads(row.facts))
-
-
 def _of_send(value: ColumnElement[Any], *conditions: ColumnElement[bool]) -> ColumnElement[Any]:
     """Return an aggregate of the recipients of a send for which the conditions hold."""
-    of_send = and_(deliveries.c.campaign == sends.c.campaign, deliveries.c.conn_id == sends.c.conn_id)
-    return select(value).select_from(deliveries).where(of_send, *conditions).correlate(sends).scalar_subquery()
+    return select(value).select_from(deliveries).where(IS_SEND, *conditions).correlate(sends).scalar_subquery()
 
 
 _number = partial(_of_send, func.count())
@@ -320,12 +315,10 @@ def _waiting(kind: str, now: datetime) -> ColumnElement[bool]:
     """Return the condition for recipients that belong to no batch yet, and whose campaign will not change any more."""
     batched = BATCHED[kind]
     may_move = deliveries.c.campaign.startswith(UNTRACKED_PREFIX) | (deliveries.c.campaign == deliveries.c.reference)
-    is_recorded = exists_for_row(sends.c.campaign == deliveries.c.campaign, sends.c.conn_id == deliveries.c.conn_id)
-    stays = or_(~may_move, is_recorded, deliveries.c.updated_at < now - UNTRACKED_GRACE)
+    stays = or_(~may_move, exists_for_row(IS_SEND), deliveries.c.updated_at < now - UNTRACKED_GRACE)
     # A campaign may still send the message again, under another reference.
     may_repeat = exists_for_row(
-        sends.c.campaign == deliveries.c.campaign,
-        sends.c.conn_id == deliveries.c.conn_id,
+        IS_SEND,
         sends.c.campaign != deliveries.c.reference,
         sends.c.ended_at.is_(None),
         sends.c.started_at >= now - MAX_SEND_DURATION,
@@ -371,8 +364,8 @@ def _record_batch(connection: Connection, kind: str, conn_id: str, since: dateti
     without_campaign = {name for name in numbers if name.startswith(UNTRACKED_PREFIX)}
     without_campaign |= set(connection.execute(foreign).scalars())
     counts = {campaign: number for campaign, number in numbers.items() if campaign not in without_campaign}
-    if rest := sum(numbers.values()) - sum(counts.values()):
-        counts[""] = rest
+    if unattributed := sum(numbers.values()) - sum(counts.values()):
+        counts[""] = unattributed
     _insert(connection, [_event(kind, name, batch, conn_id, {"recipients": n}, now) for name, n in counts.items()])
 
 

@@ -41,14 +41,14 @@ def upsert_and_count(
     """
     new: set[Key] = set()
     numbers: dict[Request, int] = {}
-    for some in batched(sorted(rows)):
-        mixed = any(key[:3] not in counted for key in some)
+    for keys in batched(sorted(rows)):
+        mixed = any(key[:3] not in counted for key in keys)
         statement = _counting_upsert(mixed)
-        given: list[Mapping[str, Any]] = [rows[key] for key in some]
+        documents: list[Mapping[str, Any]] = [rows[key] for key in keys]
         if mixed:
-            given = [{**row, _COUNTED: key[:3] in counted} for row, key in zip(given, some, strict=True)]
-        told = select_at_once(connection, statement.query, {"rows": statement.given.document(given)})
-        for campaign, conn_id, reference, recipient, number in told:
+            documents = [{**row, _COUNTED: key[:3] in counted} for row, key in zip(documents, keys, strict=True)]
+        returned = select_at_once(connection, statement.query, {"rows": statement.given.document(documents)})
+        for campaign, conn_id, reference, recipient, number in returned:
             if number is None:
                 new.add((campaign, conn_id, reference, recipient))
             else:
@@ -65,9 +65,9 @@ class _CountingUpsert:
     """
 
     def __init__(self, mixed: bool) -> None:
-        columns = [one for one in deliveries.columns if not one.name.endswith("_batch")]
+        columns = [column for column in deliveries.columns if not column.name.endswith("_batch")]
         names, key, request = (
-            [one.name for one in some] for some in (columns, deliveries.primary_key, request_counts.primary_key)
+            [column.name for column in group] for group in (columns, deliveries.primary_key, request_counts.primary_key)
         )
         self.given = Recordset([*columns, *([Column(_COUNTED, Boolean)] if mixed else [])])
         rows = select(*self.given.table.c).cte("rows") if mixed else self.given.table
@@ -77,13 +77,13 @@ class _CountingUpsert:
         written = upsert.returning(*(deliveries.c[name] for name in key), deliveries.c.updated_at, is_new).cte(
             "written"
         )
-        theirs = [written.c[name] for name in request]
-        more = select(*theirs, func.count(), func.max(written.c.updated_at)).where(written.c.is_new)
+        request_columns = [written.c[name] for name in request]
+        more = select(*request_columns, func.count(), func.max(written.c.updated_at)).where(written.c.is_new)
         if mixed:
             same = and_(*(written.c[name] == rows.c[name] for name in key))
             more = more.where(exists().where(same, rows.c[_COUNTED]).correlate(written))
         # In the same order everywhere, so that two processes cannot deadlock.
-        more = more.group_by(*theirs).order_by(*(collate(part, "C") for part in theirs))
+        more = more.group_by(*request_columns).order_by(*(collate(part, "C") for part in request_columns))
         addition = _addition("postgresql", anew=False).from_select([*request, "recipients", "updated_at"], more)
         numbers = addition.returning(*request_counts.primary_key.columns, request_counts.c.recipients).cte("numbers")
         new = select(*(written.c[name] for name in key), null()).where(written.c.is_new)
@@ -109,8 +109,8 @@ def add_to_numbers(connection: Connection, added: Mapping[Request, int], *, anew
 @functools.cache
 def _addition(dialect: str, anew: bool) -> Any:
     insert = insert_into(dialect, request_counts)
-    there, more = request_counts.c, insert.excluded
-    changed = {"recipients": literal_column("0") if anew else there.recipients + more.recipients}
+    stored, more = request_counts.c, insert.excluded
+    changed = {"recipients": literal_column("0") if anew else stored.recipients + more.recipients}
     key = list(request_counts.primary_key.columns)
     return insert.on_conflict_do_update(index_elements=key, set_={**changed, "updated_at": more.updated_at})
 

@@ -18,6 +18,7 @@ _FLAGS = ("delivered", "failed", "clicked")
 _OF_THE_STRONGEST = ("delivery_status", "status", "reason", "reported_at")
 _IF_KNOWN = ("message_id", "kind")
 _LATEST = ("permanent_failure_at", "reached_at")
+_FIRST = "failure_received_at"
 
 Request = tuple[str, str, str]
 """Campaign, connection and reference."""
@@ -31,14 +32,15 @@ def key_of(row: Mapping[str, Any]) -> Key:
     return row["campaign"], row["conn_id"], row["reference"], row["recipient"]
 
 
-def merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Return two rows of one recipient merged: the higher rank wins, and the first of two equal ones."""
-    strong, weak = (other, one) if other["delivery_status"] > one["delivery_status"] else (one, other)
+    strong, weak = (second, first) if second["delivery_status"] > first["delivery_status"] else (first, second)
     return {
         **strong,
-        **{flag: one[flag] or other[flag] for flag in _FLAGS},
+        **{flag: first[flag] or second[flag] for flag in _FLAGS},
         **{name: strong[name] or weak[name] for name in _IF_KNOWN},
-        **{name: max((row[name] for row in (one, other) if row[name]), default=None) for name in _LATEST},
+        **{name: max((row[name] for row in (first, second) if row[name]), default=None) for name in _LATEST},
+        _FIRST: min((row[_FIRST] for row in (first, second) if row[_FIRST]), default=None),
     }
 
 
@@ -61,20 +63,22 @@ def upsert_statuses(connection: Connection, rows: Mapping[Key, Mapping[str, Any]
 def status_upsert(dialect: str) -> Any:
     """Return the insertion of ``upsert_statuses``, without rows."""
     insert = insert_into(dialect, deliveries)
-    there, new = deliveries.c, insert.excluded
+    stored, new = deliveries.c, insert.excluded
     # Any report says more than the record that a request was sent.
-    stronger = or_(new.delivery_status > there.delivery_status, and_(there.status == _NOTHING, new.status != _NOTHING))
+    stronger = or_(
+        new.delivery_status > stored.delivery_status, and_(stored.status == _NOTHING, new.status != _NOTHING)
+    )
     later = {
-        name: and_(new[name].is_not(None), or_(there[name].is_(None), new[name] > there[name])) for name in _LATEST
+        name: and_(new[name].is_not(None), or_(stored[name].is_(None), new[name] > stored[name])) for name in _LATEST
     }
     return insert.on_conflict_do_update(
         index_elements=list(deliveries.primary_key.columns),
         set_={
-            **{name: case((stronger, new[name]), else_=there[name]) for name in _OF_THE_STRONGEST},
-            **{flag: or_(there[flag], new[flag]) for flag in _FLAGS},
-            **{name: case((there[name].is_(None), new[name]), else_=there[name]) for name in _IF_KNOWN},
-            **{name: case((is_later, new[name]), else_=there[name]) for name, is_later in later.items()},
+            **{name: case((stronger, new[name]), else_=stored[name]) for name in _OF_THE_STRONGEST},
+            **{flag: or_(stored[flag], new[flag]) for flag in _FLAGS},
+            **{name: case((stored[name].is_(None), new[name]), else_=stored[name]) for name in (*_IF_KNOWN, _FIRST)},
+            **{name: case((is_later, new[name]), else_=stored[name]) for name, is_later in later.items()},
             "updated_at": new.updated_at,
         },
-        where=or_(stronger, *(new[flag] & ~there[flag] for flag in _FLAGS), *later.values()),
+        where=or_(stronger, *(new[flag] & ~stored[flag] for flag in _FLAGS), *later.values()),
     )

@@ -18,7 +18,7 @@ from sqlalchemy import ARRAY, ColumnElement, Connection, Select, String, any_, b
 from cpaas_provider.database.activity.report_counts import NO_CAMPAIGN, Counted, add_report_counts
 from cpaas_provider.database.activity.single_requests import purchases_with_status
 from cpaas_provider.database.activity.upsert import insert_into
-from cpaas_provider.database.bulk import batched, insert_many, insert_missing, select_at_once
+from cpaas_provider.database.bulk import batched, insert_many, insert_missing, select_among, select_at_once
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import RejectedDataError
 from cpaas_provider.database.schema.delivery import reports, requests, sends
@@ -158,6 +158,7 @@ class ReportStore:
         # A clock that is ahead must not decide over later reports.
         happened_at = min(report.reported_at or received.at, received.at)
         kind = kind_of(report, kind)
+        is_permanent = self._permanent.reports_one(report, kind)
         return {
             "campaign": owner.campaign,
             "recipient": report.recipient,
@@ -172,7 +173,8 @@ class ReportStore:
             **_FLAGS[report.delivery_status],
             "reported_at": received.at,
             "updated_at": now,
-            "permanent_failure_at": happened_at if self._permanent.reports_one(report, kind) else None,
+            "permanent_failure_at": happened_at if is_permanent else None,
+            "failure_received_at": received.at if is_permanent else None,
             "reached_at": happened_at if proves_reachable(report, kind) else None,
         }
 
@@ -180,10 +182,10 @@ class ReportStore:
         """Return the kind of message of campaigns, because their reports may not contain it."""
         if len(self._kinds) > _MOST_KINDS:
             self._kinds.clear()
-        for batch in batched(campaigns.difference(self._kinds)):
-            query = select(sends.c.campaign, sends.c.operation).where(sends.c.campaign.in_(batch))
-            found = {row.campaign: KINDS.get(row.operation) for row in connection.execute(query)}
-            self._kinds |= {campaign: kind for campaign, kind in found.items() if kind}
+        operations, unread = select(sends.c.campaign, sends.c.operation), campaigns.difference(self._kinds)
+        for campaign, operation in select_among(connection, operations, sends.c.campaign, unread):
+            if kind := KINDS.get(operation):
+                self._kinds[campaign] = kind
         return self._kinds
 
 

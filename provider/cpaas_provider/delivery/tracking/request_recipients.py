@@ -83,7 +83,13 @@ class RequestRecipients:
             return reported
         if (known := self._known_as(reported)) is not None:
             return known
-        if self._is_rejected(reported) or self.is_closed or len(self.names) >= self.size:
+        if self.rejected and not self.rejected.isdisjoint(self._hashes(reported)):
+            return None
+        if self.is_closed:
+            # The default region of the connection may have been changed after the request.
+            names = [name for name in self.names if _differ_in_country(name, reported)]
+            return names[0] if len(names) == 1 else None
+        if len(self.names) >= self.size:
             return None
         self.names[reported] = None
         return reported
@@ -139,9 +145,6 @@ class RequestRecipients:
         self.names[final] = None
         self.renamed[name] = final
         return final
-
-    def _is_rejected(self, reported: str) -> bool:
-        return bool(self.rejected) and not self.rejected.isdisjoint(self._hashes(reported))
 
     def _hashes(self, reported: str) -> Iterator[str]:
         """Yield all hashes of a recipient. A national number is read in the countries of the other recipients."""
@@ -216,6 +219,19 @@ def is_same_number(name: str, reported: str) -> bool:
     if "@" in name or "@" in reported or name.startswith(UNNAMED_PREFIX) or reported.startswith(UNNAMED_PREFIX):
         return False
     return read_number(name, _region_of(reported)) == reported or read_number(reported, _region_of(name)) == name
+
+
+def _differ_in_country(name: str, reported: str) -> bool:
+    """Return whether two numbers differ in nothing but their country codes."""
+    import phonenumbers
+
+    if name[-_SAME_TAIL:] != reported[-_SAME_TAIL:] or not (name.isdecimal() and reported.isdecimal()):
+        return False
+    try:
+        numbers = [phonenumbers.parse(f"+{digits}") for digits in (name, reported)]
+    except phonenumbers.NumberParseException:
+        return False
+    return len({(number.national_number, number.italian_leading_zero) for number in numbers}) == 1
 
 
 def _is_unclear(name: str) -> bool:

@@ -28,7 +28,8 @@ from cpaas_provider.database.schema.delivery import (
 )
 from cpaas_provider.database.schema.lookups import lookups, phone_records
 from cpaas_provider.database.schema.recipients import message_counts
-from cpaas_provider.delivery.tracking.counts import is_unfinished
+from cpaas_provider.delivery.tracking.counts import is_request_of, is_unfinished
+from cpaas_provider.delivery.tracking.permanent_failures.brakes import may_hold
 
 BATCH_ROWS = 5_000
 """The most rows that one transaction deletes, because the receiver waits for its end."""
@@ -86,6 +87,11 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
             conditions.append(~is_unfinished(now))
         elif table in _OF_SENDS:
             conditions.append(~exists().where(sends.c.campaign == table.c.campaign, is_unfinished(now)))
+        if table is requests:
+            # The state of a request decides whether its rows count, also for a brake.
+            conditions.append(~exists().where(is_request_of(deliveries)))
+        elif table is suppression_brakes:
+            conditions.append(~may_hold(before))
         old = select(*key).where(*conditions).limit(BATCH_ROWS)
         deleted = 0
         while number := database.write(executing(delete(table).where(tuple_(*key).in_(old)))):

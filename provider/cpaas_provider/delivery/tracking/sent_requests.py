@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, and_, case, delete, exists, func, or_, select, update
 
 from cpaas_provider.database.activity.upsert import insert_into
-from cpaas_provider.database.bulk import batched, insert_many
+from cpaas_provider.database.bulk import batched, insert_many, select_among
 from cpaas_provider.database.schema.delivery import RequestState, deliveries, delivery_summaries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import is_in_state
 from cpaas_provider.delivery.tracking.membership import Moved, lock_names, lock_to_change, merge_recipients
-from cpaas_provider.delivery.tracking.permanent_failures.entries import BRAKE_MINIMUM, update_brake, update_entries
+from cpaas_provider.delivery.tracking.permanent_failures.brakes import BRAKE_MINIMUM
+from cpaas_provider.delivery.tracking.permanent_failures.entries import update_brake, update_entries
 from cpaas_provider.delivery.tracking.recipient_status import Key, key_of, merge_rows, upsert_statuses
 from cpaas_provider.delivery.tracking.report_store import (
     DUPLICATE,
@@ -186,10 +187,9 @@ def record_resolution(
     send = _find_send(connection, place, known)
     if send is None:
         return None
-    before = {
-        row.reference: row
-        for row in _read_requests(connection, send.conn_id, [request.reference for request in resolved])
-    }
+    of_connection = select(requests).where(requests.c.conn_id == send.conn_id)
+    references = [request.reference for request in resolved]
+    before = {row.reference: row for row in select_among(connection, of_connection, requests.c.reference, references)}
     made, accepted, without_request = [], 0, 0
     for request in resolved:
         row = before.get(request.reference)
@@ -228,12 +228,6 @@ def _find_send(connection: Connection, place: tuple[str, str, str, int], known: 
     is_place = (column == value for column, value in zip(columns, place, strict=True))
     found = connection.execute(query.where(*is_place)).all()
     return found[0] if len(found) == 1 else None
-
-
-def _read_requests(connection: Connection, conn_id: str, references: Collection[str]) -> Iterator[Row[Any]]:
-    for batch in batched(references):
-        query = select(requests).where(requests.c.conn_id == conn_id, requests.c.reference.in_(batch))
-        yield from connection.execute(query)
 
 
 def _outdate_summary(connection: Connection, campaign: str) -> None:
@@ -279,7 +273,8 @@ def _attach_untracked_reports(
         request.reference: request.recipients for request in made if request.reference == campaign or request.rejected
     }
     # No other process adds rows under the names now, and the requests are locked before the rows.
-    found_under = _names_with_reports(connection, conn_id, waiting)
+    with_reports = select(deliveries.c.campaign).where(deliveries.c.conn_id == conn_id).distinct()
+    found_under = [row.campaign for row in select_among(connection, with_reports, deliveries.c.campaign, waiting)]
     attached |= {waiting[name].reference: waiting[name].recipients for name in found_under}
     lock_to_change(connection, ((campaign, conn_id, reference) for reference in attached))
     failed: set[Key] = set()
@@ -306,15 +301,6 @@ def _attach_untracked_reports(
     return failed
 
 
-def _names_with_reports(connection: Connection, conn_id: str, names: Iterable[str]) -> list[str]:
-    """Return the references and message ids, as ``campaign`` has them, under which reports are stored."""
-    found: list[str] = []
-    for batch in batched(names):
-        under_names = and_(deliveries.c.conn_id == conn_id, deliveries.c.campaign.in_(batch))
-        found += connection.execute(select(deliveries.c.campaign).where(under_names).distinct()).scalars()
-    return found
-
-
 def record_recipients(connection: Connection, campaign: str, conn_id: str, made: Mapping[str, Iterable[str]]) -> None:
     """Record the recipients of requests, so that those without a report are known, too.
 
@@ -325,7 +311,8 @@ def record_recipients(connection: Connection, campaign: str, conn_id: str, made:
     """
     names = {reference: sorted(set(recipients)) for reference, recipients in made.items()}
     # Only once, so that a recipient that was erased since then is not recorded again.
-    tracked = _tracked(connection, conn_id, names)
+    is_tracked = select(requests.c.reference).where(requests.c.conn_id == conn_id, requests.c.tracked)
+    tracked = {row.reference for row in select_among(connection, is_tracked, requests.c.reference, names)}
     names = {
         reference: names[reference] for reference in sorted(names) if names[reference] and reference not in tracked
     }
@@ -347,7 +334,7 @@ def record_recipients(connection: Connection, campaign: str, conn_id: str, made:
         "status": "",
         "reason": None,
         **dict.fromkeys(("delivered", "failed", "clicked"), False),
-        **dict.fromkeys(("permanent_failure_at", "reached_at")),
+        **dict.fromkeys(("permanent_failure_at", "failure_received_at", "reached_at")),
         "reported_at": now,
         "updated_at": now,
     }
@@ -359,14 +346,6 @@ def record_recipients(connection: Connection, campaign: str, conn_id: str, made:
     ]
     insert_many(connection, _missing(connection.dialect.name), rows)
     update_entries(connection, (), (), moved)
-
-
-def _tracked(connection: Connection, conn_id: str, references: Iterable[str]) -> set[str]:
-    found: set[str] = set()
-    for batch in batched(references):
-        is_tracked = (requests.c.conn_id == conn_id, requests.c.reference.in_(batch), requests.c.tracked)
-        found.update(connection.execute(select(requests.c.reference).where(*is_tracked)).scalars())
-    return found
 
 
 # Built once: SQLAlchemy takes longer to build a statement than the database to run it.

@@ -143,8 +143,8 @@ class DeliveryTracker:
 
         :param rejected: the recipients that the service rejected from them
         """
-        others = set(rejected)
-        accepted = [recipient for recipient in recipients if recipient not in others]
+        rejected_recipients = set(rejected)
+        accepted = [recipient for recipient in recipients if recipient not in rejected_recipients]
         for entry in outcome.accepted:
             self._write(partial(self._record_single, entry=entry, recipients=accepted, rejected=rejected))
 
@@ -188,7 +188,7 @@ def _small_parts(
     for request, recipients in made:
         if part and (
             len(part) >= _TRACKED_REQUESTS_PER_WRITE
-            or sum(len(others) for _, others in part) + len(recipients) > _RECIPIENTS_PER_WRITE
+            or sum(len(members) for _, members in part) + len(recipients) > _RECIPIENTS_PER_WRITE
         ):
             yield part
             part = []

@@ -83,7 +83,7 @@ def test_hash_that_crosses_two_cells_is_no_cell(database: Database) -> None:
     needle = key_map.hashes.of_cells({"phone": ADA}).to_bytes()
     crossing = b"\1" * 6 + needle + b"\2" * 6
     entry = MapEntry(key_map.hashes.of_key(["1"]), row_id="row", cell_hashes=crossing)
-    also = MapEntry(key_map.hashes.of_key(["2"]), row_id="row", cell_hashes=crossing + needle)
+    also = MapEntry(key_map.hashes.of_key(["2"]), row_id="other row", cell_hashes=crossing + needle)
     write(key_map, entry, also)
     assert len(CellHashes.from_bytes(crossing)) == 2
     assert erased(database, f"+{ADA}").removed == 1

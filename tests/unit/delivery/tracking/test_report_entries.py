@@ -6,7 +6,7 @@ import itertools
 import logging
 import random
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.recipients.suppressions import INVALID_NUMBER, Listed, SuppressionTable
 from cpaas_provider.database.schema.delivery import deliveries, suppression_brakes
 from cpaas_provider.delivery.receiver.writer import ReceivedReport
-from cpaas_provider.delivery.tracking.permanent_failures.entries import (
+from cpaas_provider.delivery.tracking.permanent_failures.brakes import (
     SINGLE_SENDS_WINDOW,
     is_of_single_sends,
     read_brakes,
@@ -27,7 +27,7 @@ from tests.unit.delivery.report_builders import ADA, WHEN, begun, ended, noted, 
 
 CY = "cy@example.com"
 UNKNOWN = "Unknown subscriber"
-LOG = "cpaas_provider.delivery.tracking.permanent_failures.entries"
+LOG = "cpaas_provider.delivery.tracking.permanent_failures.brakes"
 
 
 def numbers(count: int) -> list[str]:
@@ -44,9 +44,10 @@ def braked(database: Database) -> list[str]:
 
 
 def at(minute: float, recipient: str, status: str, **fields: Any) -> ReceivedReport:
-    """Return a report that gives itself a time before its arrival."""
+    """Return a report that arrives now, and gives itself a time long before."""
     moment = WHEN - timedelta(hours=1) + timedelta(minutes=minute)
-    return report(recipient, status, timestamp=moment.isoformat(), **fields)
+    incoming = report(recipient, status, timestamp=moment.isoformat(), **fields)
+    return incoming._replace(at=datetime.now(UTC))
 
 
 def failed(minute: float, recipient: str, **fields: Any) -> ReceivedReport:
@@ -97,8 +98,8 @@ class TestReached:
 
     def test_time_after_the_arrival_does_not_count(self, database: Database) -> None:
         """A clock that is ahead cannot keep later reports from counting."""
-        save_reports(database, failed(60 * 24 * 365, ADA, message_id="m-1"))
-        later = at(0, ADA, "delivered", message_id="m-2")._replace(at=WHEN + timedelta(minutes=1))
+        save_reports(database, failed(60 * 24 * 36500, ADA, message_id="m-1"))
+        later = at(0, ADA, "delivered", message_id="m-2")._replace(at=datetime.now(UTC) + timedelta(minutes=1))
         save_reports(database, later._replace(report=later.report._replace(reported_at=None)))
         assert listed(database, [ADA]) == set()
 
@@ -287,7 +288,12 @@ class TestBrakeOfSingleSends:
         self.send(database, recipients[:30])
         assert listed(database, recipients) == set()
         with database.engine.begin() as connection:
-            for table, name in ((deliveries, "updated_at"), (suppression_brakes, "braked_at")):
+            moments = (
+                (deliveries, "updated_at"),
+                (deliveries, "failure_received_at"),
+                (suppression_brakes, "braked_at"),
+            )
+            for table, name in moments:
                 for row in connection.execute(select(table)).mappings().all():
                     same = and_(*(column == row[column.name] for column in table.primary_key))
                     earlier = row[name] - 2 * SINGLE_SENDS_WINDOW

@@ -251,3 +251,35 @@ def test_batch_beside_erased_recipients_needs_the_same_number_of_statements(data
         event.remove(database.engine, "before_cursor_execute", listener)
         needed.append(len(statements))
     assert needed[1] <= needed[0] + 1
+
+
+class TestDefaultRegionChangedAfterTheRequest:
+    """A report with a national number is read in another country than the request's recipients were."""
+
+    NUMBER = NATIONAL_ADA
+    BRITISH_ADA = f"44{ADA[3:]}"
+
+    @pytest.mark.parametrize("token", [to(ADA), to(ADA, OBI)], ids=["one recipient", "two"])
+    def test_report_is_about_the_recipient(self, database: Database, token: Any) -> None:
+        recorded(database, *(ADA, OBI)[: token.recipients], is_tracked=True)
+        incoming = report(self.NUMBER, "delivered", token=token, region="GB")
+        assert incoming.report.recipient == self.BRITISH_ADA
+        assert save(database, incoming, incoming) == [NEW, StoreResult.REPEATED]
+        assert outcomes(database)[ADA] == "delivered"
+        assert counts(database) == (1, 0, token.recipients - 1)
+
+    def test_report_before_the_request_is_recorded_is_about_the_recipient(self, database: Database) -> None:
+        assert save(database, report(self.NUMBER, "delivered", token=TWO, region="GB")) == [NEW]
+        recorded(database, ADA, OBI, is_tracked=True)
+        assert outcomes(database) == {ADA: "delivered", OBI: "in_flight"}
+
+    def test_numbers_of_two_countries_stay_apart(self, database: Database) -> None:
+        recorded(database, ADA, self.BRITISH_ADA, is_tracked=True)
+        assert save(database, report(self.NUMBER, "failed", token=TWO, region="GB")) == [NEW]
+        assert outcomes(database) == {ADA: "in_flight", self.BRITISH_ADA: "undelivered"}
+
+    def test_stranger_in_two_recipients_countries_is_nobody(self, database: Database) -> None:
+        recorded(database, ADA, self.BRITISH_ADA, is_tracked=True)
+        incoming = report(ADA[3:], "failed", token=TWO, region="US")
+        assert incoming.report.recipient == f"1{ADA[3:]}"
+        assert save(database, incoming) == [EXCESS]

@@ -24,7 +24,19 @@ from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_r
 from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.triggers.delivery import DeliveryTrigger
-from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, ended, noted, outcomes, report, save_reports, to
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    UMA,
+    begun,
+    counts,
+    ended,
+    noted,
+    outcomes,
+    report,
+    save_reports,
+    to,
+)
 
 EVER = dict.fromkeys(KINDS, dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
 SURE, LOST = to(ADA, OBI, reference="sure"), CallbackToken("spring", "lost", 10)
@@ -228,6 +240,11 @@ def sent_counts(database: Database) -> tuple[int | None, int | None]:
         return read_sends(connection, ["spring"])["spring"]
 
 
+def expected(database: Database) -> int | None:
+    with database.connect() as connection:
+        return connection.execute(select(sends.c.expected)).scalar_one()
+
+
 class TestStatesOfRequests:
     """The state of each request is in the database once the task has ended."""
 
@@ -276,6 +293,19 @@ class TestStatesOfRequests:
         assert resolve(known, RequestState.NOT_SENT) == "spring"
         assert await looked(accepted=1, **waiting) == told("done", 1, 1, 0, 0, 0)
         assert len(finished(known)) == 1
+
+    @pytest.mark.parametrize("state", [RequestState.ACCEPTED, RequestState.NOT_SENT])
+    def test_resolution_that_is_repeated_after_a_kill_changes_nothing(
+        self, known: Database, state: RequestState
+    ) -> None:
+        save_reports(known, report(OBI, "delivered", token=to(OBI, UMA, reference="lost")))
+        resolve(known, state)
+        once = sent_counts(known), counts(known), expected(known)
+        resolve(known, state)
+        assert (sent_counts(known), counts(known), expected(known)) == once
+        # A later command cannot take back what was accepted.
+        resolve(known, RequestState.NOT_SENT)
+        assert (sent_counts(known), counts(known), expected(known)) == once
 
     def test_sensor_on_a_worker_follows_a_resolution(self, known: Database) -> None:
         result = {"reference": "spring", "sent": 1, "unknown_recipients": 2, "delivery_reports": "callback"}

@@ -2,8 +2,9 @@
 
 The service does not publish its reasons. A reason lists a recipient only if each of its clauses is known: as a listed
 reason, or as words that say nothing of the cause. At least one of them must be listed. A clause counts as a whole:
-"invalid number" is listed, "invalid number of segments" is unknown. Codes of emails count in the same way. One
-unknown clause may name another cause, so it lists no recipient: a mistaken suppression is hard to notice.
+"invalid number" is listed, "invalid number of segments" is unknown. Codes of emails count in the same way, and so do
+codes of networks: "MAP error 27" is an absent subscriber. One unknown clause may name another cause, so it lists no
+recipient: a mistaken suppression is hard to notice.
 """
 
 from __future__ import annotations
@@ -31,6 +32,15 @@ _TRACE = re.compile(
 _CODE = re.compile(r"(?<![\w.])[245]\.\d{1,3}\.\d{1,3}(?![\w-]|\.\w)")
 """An enhanced status code. Inside more digits or a name it is a part of an IP address, a host or a version."""
 _TEMPORARY_REPLY = re.compile(r"(?<![^\W_])(?<!\w[.-])4\d\d(?![^\W_]|\.\w)")
+
+_NETWORK_CODE = re.compile(
+    r"(?<![^\W_])(?:(map|gsm|rp|q[\W_]?850|ss7)[\W_]*(?:(?:error|err|code|cause|reason)[\W_]*)*"
+    r"|(?:(?:error|err|ec|code|cause|reason|status|result|response)[\W_]*)+)0*(\d{1,5})(?![^\W_])",
+    re.IGNORECASE,
+)
+"""A cause by its code, such as "MAP error 27" for an absent subscriber."""
+_NUMBER_CODES = {"rp": ("1", "30")}
+"""The codes for a number that nobody has, in networks that have others than 1."""
 
 _FILLERS = frozenset(_WORD.findall("a an the this that is was error err ec code permanent permanently here sorry"))
 """Words that say nothing of the cause."""
@@ -114,13 +124,29 @@ def _is_listed(report: Report, listed: frozenset[str]) -> bool:
             # The clauses after the cut may name another cause.
             return False
         text = _TRACE.sub(" ", cause)
-        # In the reason of an SMS, such digits may be a part of the number.
-        if report.delivery_status is DeliveryStatus.BOUNCED and _TEMPORARY_REPLY.search(text):
+        # In the reason of an SMS, the digits of a reply may be a part of the number.
+        is_bounce = report.delivery_status is DeliveryStatus.BOUNCED
+        if _TEMPORARY_REPLY.search(text) if is_bounce else _has_other_code(text, listed):
             return False
         codes, clauses = _CODE.findall(text), list(_clauses(_CODE.sub(" ", text)))
         whole = " ".join(clauses)
         facts.update(codes, [whole] if whole in listed else clauses)
     return facts <= listed | _NEUTRAL and not facts.isdisjoint(listed)
+
+
+def _has_other_code(text: str, listed: frozenset[str]) -> bool:
+    """Return whether a text has a code of a cause that may be another one.
+
+    The meaning of 1 is the same everywhere. Any other code is a gateway's own, and the next clause has to explain it.
+    """
+    text = _CAMEL_CASE.sub(" ", text)
+    for match in _NETWORK_CODE.finditer(text):
+        network, code = match.groups()
+        if network and code not in _NUMBER_CODES.get(network.lower(), ("1",)):
+            return True
+        if code != "1" and next(_clauses(text[match.end() :]), None) not in listed:
+            return True
+    return False
 
 
 def _configured(option: str, default: str) -> frozenset[str]:
