@@ -5,40 +5,42 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
+from cpaas_provider.database.default_file import may_exist
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
 from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:
-    from cpaas_provider.database.database import Database
+    from cpaas_provider.tasks.runtime import TaskRuntime
 
 _CONTENTS = "the campaigns with an idempotency_key, the contact maps, the suppression list and the frequency caps"
 _DESCRIPTION = f"Names the database that stores {_CONTENTS}. Do not delete this variable while that database is in use."
 
 
-def check_database(database: Database) -> None:
+def check_database(runtime: TaskRuntime) -> None:
     """Check that no other database was used so far, and record this one where there was none yet.
 
     Every task records its database first and checks afterwards. So of two workers with a database each, at the same
     moment, at least one sees the other. The names differ from task to task: no task removes the record of another.
 
     :raises PreflightError: when another database is recorded, or Airflow's variables cannot be used
+    :raises DatabaseError: when the database cannot be opened
     """
-    _refuse_others(database, record=True)
+    _ = runtime.database
+    _refuse_others(runtime, record=True)
 
 
-def check_no_other_database(database: Database | None) -> None:
+def check_no_other_database(runtime: TaskRuntime) -> None:
     """Check that no other database was used so far. A database in which nothing is stored yet is not recorded.
 
-    :param database: ``None`` if this worker has none
     :raises PreflightError: when another database is recorded, or Airflow's variables cannot be used
     """
-    _refuse_others(database, record=False)
+    _refuse_others(runtime, record=False)
 
 
-def _refuse_others(database: Database | None, *, record: bool) -> None:
+def _refuse_others(runtime: TaskRuntime, *, record: bool) -> None:
     try:
-        others = _others_than(database, record=record)
+        others = _others_than(runtime, record=record)
     except DatabaseError as error:
         raise PreflightError(f"{error} Nothing was sent.", permanent=False) from None
     except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
@@ -49,7 +51,7 @@ def _refuse_others(database: Database | None, *, record: bool) -> None:
         ) from None
     if others:
         commands = "; ".join(f"airflow variables delete {name}" for name in others)
-        used = "has none" if database is None else f"uses {database.redacted_url}"
+        used = f"uses {runtime.database.redacted_url}" if may_exist() else "has none"
         raise PreflightError(
             f"Another database stores {_CONTENTS}, and this worker {used}. Requests that were accepted there would be "
             "sent again, recipients on the list would get the message, and rate limits would not hold. Nothing was "
@@ -60,16 +62,17 @@ def _refuse_others(database: Database | None, *, record: bool) -> None:
         )
 
 
-def _others_than(database: Database | None, *, record: bool) -> list[str]:
+def _others_than(runtime: TaskRuntime, *, record: bool) -> list[str]:
     """Return the names of the variables that other databases have."""
     from airflow.sdk import Variable
 
     prefix = f"{CAMPAIGN_DATABASE}."
     recorded = list(Variable.keys(prefix=prefix))
-    if database is None:
+    if not record and (not recorded or not may_exist()):
         return recorded
+    database = runtime.database
     mine = f"{prefix}{database.database_id}."
-    if recorded or not record:
+    if recorded:
         return [name for name in recorded if not name.startswith(mine)]
     name = f"{mine}{secrets.token_hex(4)}"
     Variable.set(name, database.redacted_url, description=_DESCRIPTION)
