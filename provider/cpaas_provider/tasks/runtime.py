@@ -131,7 +131,7 @@ class TaskRuntime:
 
         try:
             # With a database of its own, each worker would send at the whole rate.
-            check_database(self)
+            check_database(self.database)
         except DatabaseError as error:
             message = describe_unusable(self.conn_id, error, "nothing was sent in this try")
             raise PreflightError(message, permanent=False) from None

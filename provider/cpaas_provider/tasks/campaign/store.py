@@ -45,7 +45,7 @@ def open_campaign_store(key: CampaignKey, partition: Partition, runtime: TaskRun
     try:
         database = runtime.database
         newest_try = TaskNewestTry(database)
-        check_database(runtime)
+        check_database(database)
         # Before the lease is acquired: in an older copy, a task that has ended may still hold it.
         if (older := newest_try.find_older()) is not None:
             campaign = OpenCampaign(LeasedState(database, name, owner), secret="")

@@ -301,7 +301,7 @@ class KeyedUpsert(Attempt):
         runtime = self.runtime
         table = await client.run(operations.get_contact_table())
         cells = self.cells.encode_for(ContactColumns(table), client.settings.numbers)
-        check_database(runtime)
+        check_database(runtime.database)
         contact_list: Any = {
             "conn_id": runtime.conn_id,
             "base_url": runtime.connection.base_url,

@@ -88,7 +88,7 @@ class ContactSyncTry(BulkAttempt):
         if spec.source is None:
             raise AirflowFailException("source is None once it is rendered or its task has run. Nothing was sent.")
         source = self._read_source("source", spec.source)
-        check_database(runtime)
+        check_database(runtime.database)
         sync = runtime.exit_stack.enter_context(
             ContactSync(
                 self._sync_spec(),

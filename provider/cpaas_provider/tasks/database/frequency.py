@@ -64,10 +64,11 @@ class StoredFrequencyCap:
     def _counts(self) -> MessageCounts:
         from cpaas_provider.database.recipients.frequency import MAX_PERIOD, Cap, MessageCounts
 
+        database = self.runtime.database
         # With a database of its own, each worker would send as many messages as the cap allows.
-        check_database(self.runtime)
+        check_database(database)
         messages, period = self.limit or (None, MAX_PERIOD)
-        return MessageCounts(self.runtime.database, Cap(self.category or DEFAULT_CATEGORY, messages, period), self.send)
+        return MessageCounts(database, Cap(self.category or DEFAULT_CATEGORY, messages, period), self.send)
 
 
 def send_name(reference: str, contact: str | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cpaas_provider.database.default_file import may_exist, spreading_executor, suppresses_any
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.tasks.database.shared_database import check_database, check_no_other_database
+from cpaas_provider.tasks.database.shared_database import check_database, check_recorded, recorded_databases
 from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ class StoredSuppressionList:
         """
         if self.runtime.suppression_list_checked:
             return
-        if is_empty:
-            check_no_other_database(self.runtime)
-        else:
-            check_database(self.runtime)
+        if not is_empty:
+            check_database(self.runtime.database)
+        elif recorded := recorded_databases():
+            check_recorded(recorded, self.runtime.database if may_exist() else None)
         if executor := spreading_executor():
             self._warn_or_refuse(executor)
         self.runtime.suppression_list_checked = True
