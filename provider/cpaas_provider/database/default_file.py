@@ -1,6 +1,6 @@
 """What a send must know of the database at once. Nothing here loads SQLAlchemy, which takes longer than the send.
 
-It is where the database is without configuration, whether it may exist, and whether it suppresses anybody.
+It is where the database is without configuration, whether it may exist, and whether its suppression list has entries.
 """
 
 from __future__ import annotations
