@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cpaas_provider.database.default_file import may_exist, spreading_executor, suppresses_any
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.tasks.database.shared_database import check_database, check_recorded, recorded_databases
+from cpaas_provider.tasks.database.shared_database import check_database, recorded_databases
 from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class StoredSuppressionList:
         if not is_empty:
             check_database(self.runtime.database)
         elif recorded := recorded_databases():
-            check_recorded(recorded, self.runtime.database if may_exist() else None)
+            check_database(self.runtime.database if may_exist() else None, recorded)
         if executor := spreading_executor():
             self._warn_or_refuse(executor)
         self.runtime.suppression_list_checked = True
