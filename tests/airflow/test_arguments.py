@@ -14,6 +14,7 @@ from cpaas_provider.api.models.airtime import BuyAirtimeRequest
 from cpaas_provider.api.models.otp import RequestOtpRequest
 from cpaas_provider.operators import (
     BuyAirtimeOperator,
+    CreateContactRowOperator,
     EmailCampaignOperator,
     GetContactRowOperator,
     PhoneLookupOperator,
@@ -21,6 +22,7 @@ from cpaas_provider.operators import (
     SendEmailOperator,
     SendSmsOperator,
     SmsCampaignOperator,
+    UpdateContactRowOperator,
 )
 from cpaas_provider.sensors import DeliverySensor, OtpStatusSensor
 
@@ -36,11 +38,17 @@ GIVEN: dict[Callable[..., Any], dict[str, Any]] = {
     DeliverySensor: {"send_result": "cpaas-1"},
     PhoneLookupOperator: {"phone": PHONE},
     GetContactRowOperator: {"row_id": "row-1"},
+    CreateContactRowOperator: {"columns": {"Name": "Ada"}},
+    UpdateContactRowOperator: {"row_id": "row-1", "columns": {"Name": "Ada"}},
 }
 NETWORKS = "Airtel, MTN, Glo, 9mobile, NTEL"
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (PhoneLookupOperator, {"return_fields": "dnd"}, "return_fields must be a list of texts; it is 'dnd'"),
     (GetContactRowOperator, {"return_fields": "Name"}, "return_fields must be a list of texts; it is 'Name'"),
+    *(
+        (kind, {"empty_cell_value": "none"}, "empty_cell_value must be one of null, empty; it is 'none'")
+        for kind in (CreateContactRowOperator, UpdateContactRowOperator)
+    ),
     (SmsCampaignOperator, {"substitutions": "name"}, "substitutions must be a list of texts; it is 'name'"),
     (OtpStatusSensor, {"success_statuses": "VERIFIED"}, "success_statuses must be a list of texts"),
     *((one, {"content": None}, "neither content nor template_id is given") for one in list(GIVEN)[:4]),

@@ -290,8 +290,8 @@ class TestUnreachableContacts:
 
 class TestFailureAlerts:
     def test_failed_tasks_are_one_sms_with_their_number(self, run_example, sandbox, own_database, monkeypatch):
-        from cpaas_provider.database.alerts import AlertGroups
         from cpaas_provider.hooks._receiver import get_receiver_connection
+        from cpaas_provider.notifications._runtime.alerts import AlertGroups
         from cpaas_provider.notifications._runtime.background import BackgroundSender
 
         # The API server sends it, once its background sender has seen that no further alert comes.

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 
 import pytest
 
-MOST_MODULES = 25
+MOST_MODULES = 24
 OPERATOR_MODULES = ("airtime", "contacts", "email", "lookup", "otp", "sms")
 SOURCE_MODULES = ("csv_file", "delivery_events", "json_lines", "lists", "parquet", "sql")
-MOST_OF_ONE = 13
+MOST_OF_ONE = 12
 OURS = "cpaas_provider"
 
 # Airflow takes seconds to import. So one interpreter does it once and forks for each case.

@@ -58,7 +58,7 @@ EFFECTS = {
 """What a message does to the task, by how it is raised; errors of ours say it in their docstring."""
 
 SUBJECTS: tuple[tuple[str, str], ...] = (
-    (r"^(hooks|api/settings|api/http/transport|api/recipients/allowlist)", "connection"),
+    (r"^(hooks|api/settings|api/http/transport|api/recipients/reader)", "connection"),
     (r"otp|sending/requests/phone", "passcodes"),
     (r"airtime", "airtime"),
     (r"^contacts/|(operators|tasks)/contact", "contacts"),
@@ -66,7 +66,7 @@ SUBJECTS: tuple[tuple[str, str], ...] = (
     (r"^(store|database)/|tasks/database/", "database"),
     (r"^sources/|^task_groups/undelivered", "sources"),
     (r"^(delivery|assets|links|plugin)|sensors/|triggers/|tasks/delivery/|concerned|pages/", "delivery"),
-    (r"^notifications/|database/alerts", "notifications"),
+    (r"^notifications/", "notifications"),
     (r"campaign|^task_groups/", "campaigns"),
     (r"^(api|operators|tasks|sending/requests)/", "sends"),
     (r"^sending/|^_common", "journal"),

@@ -68,8 +68,18 @@ class _Client:
     def __init__(
         self, base_url: str, api_key: str, *, rate_limiter: Pace | None = None, **options: Unpack[ClientOptions]
     ) -> None:
-        self.settings = ClientSettings(base_url, api_key, **options)
-        self.rate_limiter: Pace = rate_limiter or RateLimiter(self.settings.requests_per_second)
+        self._set_up(ClientSettings(base_url, api_key, **options), rate_limiter)
+
+    @classmethod
+    def of_settings(cls, settings: ClientSettings, rate_limiter: Pace | None = None) -> Self:
+        """Return a client with settings that were checked before."""
+        client = cls.__new__(cls)
+        client._set_up(settings, rate_limiter)
+        return client
+
+    def _set_up(self, settings: ClientSettings, rate_limiter: Pace | None) -> None:
+        self.settings = settings
+        self.rate_limiter: Pace = rate_limiter or RateLimiter(settings.requests_per_second)
         """Decides when requests may leave."""
 
     def _on_response(self, left: float, reply: HttpResponse | TransportFailure) -> HttpResponse | TransportFailure:
@@ -88,11 +98,9 @@ class _Client:
 class CpaasClient(_Client):
     """A client for synchronous code. Safe to share between threads. Close it, or use it in a ``with`` block."""
 
-    def __init__(
-        self, base_url: str, api_key: str, *, rate_limiter: Pace | None = None, **options: Unpack[ClientOptions]
-    ) -> None:
-        super().__init__(base_url, api_key, rate_limiter=rate_limiter, **options)
-        self._transport = SyncTransport(self.settings)
+    def _set_up(self, settings: ClientSettings, rate_limiter: Pace | None) -> None:
+        super()._set_up(settings, rate_limiter)
+        self._transport = SyncTransport(settings)
         self._slots = threading.Semaphore(self.settings.max_concurrency)
         self._stopped = threading.Event()
         self.closed = False
@@ -164,11 +172,9 @@ class CpaasClient(_Client):
 class AsyncCpaasClient(_Client):
     """A client for coroutines of one event loop. Close it, or use it in an ``async with`` block."""
 
-    def __init__(
-        self, base_url: str, api_key: str, *, rate_limiter: Pace | None = None, **options: Unpack[ClientOptions]
-    ) -> None:
-        super().__init__(base_url, api_key, rate_limiter=rate_limiter, **options)
-        self._transport = AsyncTransport(self.settings)
+    def _set_up(self, settings: ClientSettings, rate_limiter: Pace | None) -> None:
+        super()._set_up(settings, rate_limiter)
+        self._transport = AsyncTransport(settings)
         self._slots = asyncio.Semaphore(self.settings.max_concurrency)
         self._stopped = asyncio.Event()
 

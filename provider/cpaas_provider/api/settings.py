@@ -12,9 +12,8 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from cpaas_provider.api.bounds import NUMBER_CHECKS
 from cpaas_provider.api.errors import CpaasConfigurationError
-from cpaas_provider.api.recipients.allowlist import AllowedRecipients
 from cpaas_provider.api.recipients.msisdn import NumberCheck, NumberReader
-from cpaas_provider.api.recipients.reader import RecipientKind, RecipientReader
+from cpaas_provider.api.recipients.reader import AllowedRecipients, RecipientKind, RecipientReader
 
 INSUFFICIENT_BALANCE_WORDS = ("insufficient balance", "insufficient funds", "insufficient credit")
 

@@ -10,8 +10,8 @@ from cpaas_provider.api.amounts import counted
 from cpaas_provider.cli.running import describe, guarded
 from cpaas_provider.cli.terminal import say, typed
 from cpaas_provider.contacts.key_map.erasure import erase_entries
+from cpaas_provider.database import REVISIONS
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.database.migrations import REVISIONS
 from cpaas_provider.database.recipients.frequency import erase_counts
 from cpaas_provider.database.recipients.suppressions import SuppressionTable
 from cpaas_provider.delivery.tracking.erasure import erase

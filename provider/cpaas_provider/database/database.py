@@ -20,14 +20,12 @@ from cpaas_provider.database._engine.leftovers import contains_match
 from cpaas_provider.database._engine.sqlite_file import DatabaseFile, open_lock
 from cpaas_provider.database._engine.timeouts import TimeLimit, enforce_time_limit
 from cpaas_provider.database._engine.transactions import HAS_LOG, write_transaction
+from cpaas_provider.database.default_file import LOCK_TIMEOUT
 from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
 from cpaas_provider.database.schema.base import REPORT_DIALECTS, identities
 from cpaas_provider.database.url import redacted, resolve_url
 
 Result = TypeVar("Result")
-
-LOCK_TIMEOUT = 30
-"""How long to wait for another process's transaction."""
 
 CONNECT_TIMEOUT = 10
 

@@ -1,10 +1,25 @@
-"""Where the database is without configuration, and whether it may exist. This module does not load SQLAlchemy."""
+"""What a send must know of the database at once. Nothing here loads SQLAlchemy, which takes longer than the send.
+
+It is where the database is without configuration, whether it may exist, and whether its suppression list has entries.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Collection
 from pathlib import Path
 
+from cpaas_provider.database import REVISIONS
+
+LOCK_TIMEOUT = 30
+"""How long to wait for another process's transaction, in seconds."""
+
+ALL_CONNECTIONS = ""
+ALL_CHANNELS = "all"
+"""The connection and the channel of an entry of the suppression list that applies to all of them."""
+
+_SQLITE = "sqlite:///"
 _LOCAL = "LocalExecutor"
 _PODS = {"AIRFLOW_IS_K8S_EXECUTOR_POD": "KubernetesExecutor"}
 
@@ -41,3 +56,34 @@ def spreading_executor() -> str:
     executors = (conf.get("core", "executor", fallback=None) or _LOCAL).replace(";", ",").split(",")
     names = [text.split(":")[-1].split(".")[-1].strip() for text in executors]
     return next((name for name in names if name and name != _LOCAL), "")
+
+
+def suppresses_any(conn_id: str, channel: str, reasons: Collection[str] | None) -> bool | None:
+    """Return whether any entry of the suppression list applies to a connection and channel, by one query.
+
+    :param reasons: which entries count; ``None`` for all
+    :return: ``None`` where SQLAlchemy must find out: the database is no SQLite file in its newest version, or fails
+    :raises DatabaseError: when another process has locked the file for too long
+    """
+    url = configured()
+    path = Path(url.removeprefix(_SQLITE)) if url else default_file()
+    # Path.is_file raises PermissionError.
+    is_file = os.path.isfile(path) and not os.path.islink(path)  # noqa: PTH113, PTH114
+    if (url and not url.startswith(f"{_SQLITE}/")) or "?" in url or not is_file:
+        return None
+    import sqlite3
+
+    from cpaas_provider.database._engine.sqlite_file import open_lock
+
+    applies = "conn_id IN (?, ?) AND channel IN (?, ?)"
+    if reasons:
+        applies += f" AND reason IN ({', '.join('?' * len(reasons))})"
+    query = f"SELECT version_num, EXISTS (SELECT 1 FROM cpaas_suppressions WHERE {applies}) FROM cpaas_alembic_version"  # noqa: S608 - no value
+    values = (conn_id, ALL_CONNECTIONS, channel, ALL_CHANNELS, *(reasons or ()))
+    with open_lock(path, LOCK_TIMEOUT), contextlib.suppress(sqlite3.Error):
+        connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", LOCK_TIMEOUT, uri=True)
+        with contextlib.closing(connection):
+            versions = dict(connection.execute(query, values).fetchall())
+        if REVISIONS[-1] in versions:
+            return bool(versions[REVISIONS[-1]])
+    return None

@@ -87,9 +87,9 @@ class CpaasConnection:
         if found := self.weak_secrets():
             _warn_once(self.conn_id, " ".join(f"{fault} {advice}" for fault, advice in found))
 
-    @property
+    @functools.cached_property
     def settings(self) -> ClientSettings:
-        """The settings of a client of this connection, with defaults filled in."""
+        """The settings of a client of this connection, with defaults filled in. They are checked once."""
         from cpaas_provider.api.settings import ClientSettings
 
         return ClientSettings(self.base_url, self.api_key, **self.options)
@@ -98,13 +98,13 @@ class CpaasConnection:
         """Return a client of the connection."""
         from cpaas_provider.api.client import CpaasClient
 
-        return CpaasClient(self.base_url, self.api_key, rate_limiter=self._make_rate_limiter(), **self.options)
+        return CpaasClient.of_settings(self.settings, self._make_rate_limiter())
 
     def make_async_client(self) -> AsyncCpaasClient:
         """Return a client of the connection for the event loop it is first used on."""
         from cpaas_provider.api.client import AsyncCpaasClient
 
-        return AsyncCpaasClient(self.base_url, self.api_key, rate_limiter=self._make_rate_limiter(), **self.options)
+        return AsyncCpaasClient.of_settings(self.settings, self._make_rate_limiter())
 
     def _make_rate_limiter(self) -> Pace | None:
         """Return a rate limiter that all tasks share, ``None`` if each client has its own."""
@@ -259,16 +259,13 @@ def _number(value: Any) -> float:
     raise ValueError("must be a number")
 
 
-def _number_check(value: Any) -> str:
-    if value not in NUMBER_CHECKS:
-        raise ValueError(f"must be {' or '.join(NUMBER_CHECKS)}")
-    return str(value)
+def _one_of(*words: str) -> Convert:
+    def convert(value: Any) -> str:
+        if value not in words:
+            raise ValueError(f"must be {' or '.join(words)}")
+        return str(value)
 
-
-def _row_updates(value: Any) -> str:
-    if value not in ROW_UPDATES:
-        raise ValueError(f"must be {' or '.join(ROW_UPDATES)}")
-    return str(value)
+    return convert
 
 
 def _integer(value: Any) -> int:
@@ -317,7 +314,7 @@ _CONVERSIONS: dict[str, Convert] = {
     "insufficient_balance_words": _list,
     "callback_secret": _list,
     "callback_url": _http_url,
-    "number_check": _number_check,
-    "row_updates": _row_updates,
+    "number_check": _one_of(*NUMBER_CHECKS),
+    "row_updates": _one_of(*ROW_UPDATES),
     "signature_header": _header_name,
 }

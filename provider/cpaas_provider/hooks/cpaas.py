@@ -181,7 +181,7 @@ class CpaasHook(BaseHook):
 
         try:
             connection = self.get_connection_settings().without_retries()
-            with CpaasClient(connection.base_url, connection.api_key, **connection.options) as client:
+            with CpaasClient.of_settings(connection.settings) as client:
                 table = client.get_contact_table()
         except CpaasError as error:
             return False, describe_failure(error)

@@ -47,7 +47,8 @@ def add_suppressions(
     :raises DatabaseError: when the database cannot be used
     """
     from cpaas_provider.database.database import open_database
-    from cpaas_provider.database.recipients.suppressions import ALL_CONNECTIONS, Listed, SuppressionTable
+    from cpaas_provider.database.default_file import ALL_CONNECTIONS
+    from cpaas_provider.database.recipients.suppressions import Listed, SuppressionTable
 
     check_entry(reason=reason, channel=channel, source=source)
     keys = list_keys(recipients, list_reader(region, number_check))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators.base_send import SendOperator
+from cpaas_provider.operators.base import SendOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -75,13 +75,9 @@ class BuyAirtimeOperator(SendOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.network = network
-        self.amount = amount
-        self.recipient = recipient
-        self.callback = callback
-        self.external_ref = external_ref
-        self._checked(bounds.if_known(bounds.network), network=network)
-        self._checked(bounds.if_known(bounds.airtime_amount), amount=amount)
+        self._set_arguments(
+            locals(), network=bounds.if_known(bounds.network), amount=bounds.if_known(bounds.airtime_amount)
+        )
 
     def execute(self, context: Context) -> Any:
         """Buy the airtime. Each try logs once that the operation is deprecated."""

@@ -1,27 +1,33 @@
-"""The base of all operators: the connection, masked fields, and one try from ``execute`` to its result."""
+"""The bases of the operators: the connection, masked fields, and one try from ``execute`` to its result.
+
+``SendOperator`` is the base of those that make one request at most once: messages, passcodes and purchases.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from airflow.sdk import BaseOperator, get_current_context
 from airflow.sdk.bases.operator import BaseOperatorMeta
 from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.provider_info import DEFAULT_CONN_ID, with_documentation
+from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
     import jinja2
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.tasks.runner import Attempt
     from cpaas_provider.tasks.runtime import TaskRuntime
+    from cpaas_provider.tasks.single.request import SingleRequest
 
 T = TypeVar("T")
 SpecT = TypeVar("SpecT")
@@ -30,6 +36,15 @@ UI_COLOR = "#d7ecff"
 
 STOP_GRACE_PERIOD = 4.0
 """Default of ``stop_grace_period``: seconds to wait for a response after Airflow stops the task."""
+
+OnUnknown = Literal["fail", "skip", "resend"]
+
+_NO_ARGUMENTS = {"self", "kwargs", "__class__"}
+"""What a constructor's ``locals()`` have beside its arguments."""
+
+# BaseOperator has a method dry_run.
+_ATTRIBUTES = {"dry_run": "without_sending"}
+"""The attributes that are named otherwise than their arguments."""
 
 
 class _OperatorMeta(BaseOperatorMeta):
@@ -73,8 +88,13 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     _valueless: Mapping[str, str] = MappingProxyType({})
     optional_fields: ClassVar[frozenset[str]] = frozenset()
     """Templated fields that may be empty after rendering."""
-    typed_fields: ClassVar[Mapping[str, Callable[[str, Any], Any]]] = {}
+    typed_fields: ClassVar[Mapping[str, validators.Check]] = {}
     """The checks of templated arguments that are booleans or numbers. A template makes text of these."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return an argument: each is an attribute, see ``_set_arguments``."""
 
     def __init__(self, *, cpaas_conn_id: str = DEFAULT_CONN_ID, **kwargs: Any) -> None:
         super().__init__(**with_documentation(type(self), "operators", kwargs))
@@ -167,30 +187,30 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
 
         :raises AirflowFailException: when a template of ``typed_fields`` was rendered to something else
         """
-        from cpaas_provider.tasks.validators import rendered
-
         names = [field.name for field in dataclasses.fields(spec_class) if field.name not in given]  # type: ignore[arg-type]
-        fields = {**given, **{name: self.rendered(name) for name in names}}
+        fields = {**given, **{name: self.rendered(_ATTRIBUTES.get(name, name)) for name in names}}
         try:
-            typed = {name: rendered(check)(name, fields[name]) for name, check in self.typed_fields.items()}
+            typed = {name: validators.rendered(check)(name, fields[name]) for name, check in self.typed_fields.items()}
         except ValueError as error:
             raise AirflowFailException(f"{error} Nothing was sent.") from None
         return spec_class(**{**fields, **typed})
 
-    def _checked(self, check: Callable[[str, Any], T], **argument: Any) -> T:
-        """Return one checked argument. An error names the task."""
-        ((name, value),) = argument.items()
-        try:
-            return check(name, value)
-        except ValueError as error:
-            raise ValueError(f"{self}: {error}") from None
+    def _set_arguments(self, arguments: Mapping[str, Any], **checks: validators.Check) -> None:
+        """Check the arguments of a constructor, and make each an attribute. An error names the task.
 
-    def _checked_if_known(self, **argument: Any) -> Any:
-        """Return one argument of ``typed_fields``. A template is checked once it is rendered."""
-        from cpaas_provider.tasks.validators import templated
-
-        ((name, _),) = argument.items()
-        return self._checked(templated(self.typed_fields[name]), **argument)
+        :param arguments: the ``locals()`` of the constructor
+        :param checks: the checks of arguments that ``OPTION_CHECKS`` does not have, or that are others here
+        """
+        typed = {name: validators.templated(check) for name, check in self.typed_fields.items()}
+        checks = {**validators.OPTION_CHECKS, **typed, **checks}
+        for name, argument in arguments.items():
+            if name in _NO_ARGUMENTS:
+                continue
+            try:
+                value = checks[name](name, argument) if name in checks else argument
+            except ValueError as error:
+                raise ValueError(f"{self}: {error}") from None
+            setattr(self, _ATTRIBUTES.get(name, name), value)
 
     def _render(self, template: jinja2.Template, context: Any, dag: Any = None) -> Any:
         """Render one template. Airflow would change texts that look like Python."""
@@ -271,6 +291,94 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     @classmethod
     def _before_unmapping_fails(cls, context: Context) -> None:
         """Do what else a try must do before it fails because its arguments cannot be used."""
+
+
+class LazyDeliveryLinks:
+    """The ``operator_extra_links`` of a class. The link is imported on first use, because a DAG file needs none."""
+
+    def __get__(self, operator: object, owner: Any) -> tuple[BaseOperatorLink, ...]:
+        if owner.operation is None:
+            # The service sends no delivery reports for passcodes, so there is no page to link to.
+            return ()
+        from cpaas_provider.links.delivery import DeliveryLink
+
+        return (DeliveryLink(),)
+
+
+class SendOperator(CpaasOperator):
+    """Base of operators whose request must not be made twice (docs: concepts/guarantees).
+
+    Before a request leaves, its intent is written to the journal in Airflow's task state store. Its result is written
+    after the response. A later try returns accepted requests and sends requests that were not sent. For a request of
+    unknown outcome it runs the probes, then follows ``on_unknown``. A stale run does not send.
+
+    :param on_unknown: what to do about a request of unknown outcome. ``fail`` fails the task without a retry and names
+        the request. ``skip`` lets the task succeed and counts its recipients as unknown. ``resend`` sends it again
+    :param unknown_timeout: longest wait for a probe to resolve a request of unknown outcome, as a timedelta or in
+        seconds, counted from the request. The task is deferred meanwhile. For a passcode the probe is its record, and
+        the wait is 30 seconds at most. For SMS, email and airtime it is a delivery report, which needs a
+        ``callback_url`` on the connection
+    :param resend_on_clear: send everything again when the task is cleared. By default a clear sends only what was not
+        accepted
+    :param stop_grace_period: seconds to wait for a response after Airflow stops the task, or before its
+        ``execution_timeout``. Airflow kills a task 5 seconds after it stops it
+    :param allow_backfill: let backfills and catch-up runs send, too
+    :param track_recipients: record the recipients in the database, so that ``DeliverySensor`` can name recipients
+        without a delivery report. It needs ``callback_url`` on the connection
+    :param max_lateness: how long after ``run_after`` any other run may still send. ``None`` sets no limit
+    :param use_suppression_list: do not send to recipients on the suppression list that the provider stores. For a
+        passcode only ``invalid_number`` counts, because its recipient asked for it. A purchase of airtime does not
+        consult it (docs: guides/suppressions)
+    :param external_ref: a reference of your own. Default: the provider's, which errors and the journal name (templated)
+    :param callback: a URL of your own that receives the delivery reports (templated)
+    :param frequency_cap: how many messages of ``frequency_category`` a recipient may get, over all DAGs, such as
+        ``(3, timedelta(days=7))`` for three in seven days, at most 90 days. Recipients at the cap are left out
+    :param frequency_category: the category in which the message counts, such as ``marketing``. Without a
+        ``frequency_cap`` it counts, and no recipient is left out. Default: ``default``, if there is a cap
+    """
+
+    has_task_journal = True
+    operator_extra_links: Any = LazyDeliveryLinks()
+    operation: ClassVar[str | None] = None
+    """The operation that delivery reports belong to, ``None`` if the service sends none."""
+
+    # Arguments of some of the operators, which are described above for all of these.
+    callback: str | None = None
+    external_ref: str | None = None
+    frequency_cap: tuple[int, timedelta] | None = None
+    frequency_category: str | None = None
+
+    def __init__(
+        self,
+        *,
+        on_unknown: OnUnknown = "fail",
+        unknown_timeout: timedelta | float = timedelta(minutes=10),
+        resend_on_clear: bool = False,
+        stop_grace_period: float = STOP_GRACE_PERIOD,
+        allow_backfill: bool = False,
+        track_recipients: bool = False,
+        max_lateness: timedelta | None = timedelta(days=1),
+        use_suppression_list: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self._set_arguments(locals())
+
+    def build_request(self) -> SingleRequest:
+        """Return the one request, from the rendered arguments."""
+        raise NotImplementedError
+
+    def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
+        """Return one try of the send."""
+        from cpaas_provider.tasks.delivery.reports import ReportOptions
+        from cpaas_provider.tasks.single.send import SendOptions, SingleSend
+
+        return SingleSend(
+            request=self.build_request(),
+            options=self._build_spec(SendOptions, guards_run=True),
+            report_options=self._build_spec(ReportOptions),
+            runtime=runtime,
+        )
 
 
 def select_fields(record: Mapping[str, Any], return_fields: Iterable[str] | None) -> dict[str, Any]:

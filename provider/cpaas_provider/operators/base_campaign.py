@@ -6,10 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator
-from cpaas_provider.operators.base_send import LazyDeliveryLinks, OnUnknown
+from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator, LazyDeliveryLinks, OnUnknown
 from cpaas_provider.sending.partitions import partitions as partitions
 from cpaas_provider.tasks import validators
 
@@ -191,60 +189,8 @@ class CampaignOperator(CpaasOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.on_unknown = self._checked(validators.on_unknown, on_unknown=on_unknown)
-        self.unknown_timeout = self._checked(validators.duration, unknown_timeout=unknown_timeout)
-        self.resend_on_clear = self._checked(bounds.flag, resend_on_clear=resend_on_clear)
-        self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
-        self.allow_backfill = self._checked(bounds.flag, allow_backfill=allow_backfill)
-        self.track_recipients = self._checked(bounds.flag, track_recipients=track_recipients)
-        self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
-        self.source = source
-        self.recipient_column = recipient_column
-        self.content = content
-        self.sender_id = sender_id
-        self.template_id = template_id
-        self.external_ref = external_ref
-        self.callback = callback
-        self.substitutions = self._checked(
-            validators.templated(validators.mapping_or_texts), substitutions=substitutions
-        )
-        self.substitution_defaults = substitution_defaults
-        self.results_path = results_path
-        # BaseOperator has a method dry_run.
-        self.without_sending = self._checked(bounds.flag, dry_run=dry_run)
-        self.preview_count = self._checked(validators.integer_at_least(0), preview_count=preview_count)
-        self.test_recipients = test_recipients
-        self.test_only = self._checked(bounds.flag, test_only=test_only)
-        self.max_recipients = self._checked(validators.count_or_none, max_recipients=max_recipients)
-        self.max_charge = self._checked(validators.amount_or_none, max_charge=max_charge)
-        self.min_balance = self._checked(validators.amount_or_none, min_balance=min_balance)
-        self.price_per_page = self._checked(validators.amount_or_none, price_per_page=price_per_page)
-        self.on_missing_charge = self._checked(
-            validators.one_of("balance", "fail"), on_missing_charge=on_missing_charge
-        )
-        self.send_window = send_window
-        self.timezone = timezone
-        self.timezone_column = timezone_column
-        self.suppression_list = suppression_list
-        self.on_invalid_suppression = self._checked(
-            validators.one_of("fail", "skip"), on_invalid_suppression=on_invalid_suppression
-        )
-        self.use_suppression_list = self._checked(bounds.flag, use_suppression_list=use_suppression_list)
-        self.frequency_cap = self._checked(validators.frequency_cap, frequency_cap=frequency_cap)
-        self.frequency_category = self._checked(validators.frequency_category, frequency_category=frequency_category)
-        self.frequency_contact = frequency_contact
-        self.max_failure_ratio = self._checked(validators.ratio, max_failure_ratio=max_failure_ratio)
-        self.on_rejected_batch = self._checked(validators.one_of("bisect", "fail"), on_rejected_batch=on_rejected_batch)
-        self.max_identical_rejections = self._checked(
-            validators.count_or_none, max_identical_rejections=max_identical_rejections
-        )
-        self.partition = partition
-        self.idempotency_key = idempotency_key
-        self.max_pending_requests = self._checked(validators.count_or_none, max_pending_requests=max_pending_requests)
-        self.spool_path = spool_path
-        self.progress_interval = self._checked(validators.seconds, progress_interval=progress_interval)
+        self._set_arguments(locals())
         validators.require_text(self)
-        validators.require_substitutions(self)
         self._check_arguments()
 
     def dnd_options(self) -> DndOptions | None:
@@ -255,13 +201,8 @@ class CampaignOperator(CpaasOperator):
         """Return the campaign as plain values, from the rendered arguments."""
         from cpaas_provider.tasks.campaign.spec import CampaignSpec
 
-        return self._build_spec(
-            CampaignSpec,
-            source_summary=self.source,
-            body={name: self.rendered(name) for name in self.body_fields},
-            dry_run=self.without_sending,
-            dnd=self.dnd_options(),
-        )
+        body = {name: self.rendered(name) for name in self.body_fields}
+        return self._build_spec(CampaignSpec, source_summary=self.source, body=body, dnd=self.dnd_options())
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the campaign.
@@ -296,6 +237,13 @@ class CampaignOperator(CpaasOperator):
     def _check_arguments(self) -> None:
         """Refuse arguments that cannot work, where the DAG is written."""
         try:
+            if self.template_id is not None and self.substitutions is None:
+                raise ValueError(
+                    "a campaign with template_id needs substitutions. The service stores the template, so the "
+                    "provider cannot read its placeholders. Without values, recipients would read the placeholders. "
+                    "Name the columns that fill them, such as substitutions=['name']. If the template has none, give "
+                    "substitutions=[]."
+                )
             if self.send_window is not None:
                 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
 
@@ -308,7 +256,6 @@ class CampaignOperator(CpaasOperator):
                 raise ValueError("recipient_column must be the name of a column.")
             if self.substitution_defaults is not None and not isinstance(self.substitution_defaults, Mapping):
                 raise ValueError("substitution_defaults must be a mapping from placeholders to values.")
-            validators.results_path("results_path", self.results_path)
             validators.check_partition(self.partition, self.results_path)
             if self.idempotency_key is not None and self.resend_on_clear:
                 raise ValueError(

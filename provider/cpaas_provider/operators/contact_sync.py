@@ -200,51 +200,15 @@ class SyncContactsOperator(CpaasOperator):
         outlets = kwargs.pop("outlets", None) or []
         kwargs["outlets"] = [*(outlets if isinstance(outlets, list) else [outlets]), AssetAlias(CONTACTS_ALIAS)]
         super().__init__(**kwargs)
-        self.source = source
-        self.key = key
-        self.columns = columns
-        self.mode = self._checked(validators.one_of("upsert", "insert", "update"), mode=mode)
-        self.on_missing = on_missing
-        self.clear_columns = clear_columns
-        self.max_deletes = self._checked_if_known(max_deletes=max_deletes)
-        self.max_changes = self._checked_if_known(max_changes=max_changes)
-        self.max_new = self._checked_if_known(max_new=max_new)
-        self.new_map = self._checked_if_known(new_map=new_map)
-        self.on_duplicate_key = self._checked(validators.one_of("first", "none"), on_duplicate_key=on_duplicate_key)
-        self.on_invalid_cell = self._checked(
-            validators.one_of("skip_row", "skip_cell"), on_invalid_cell=on_invalid_cell
-        )
-        self.on_deleted_row = self._checked(validators.one_of("create", "report"), on_deleted_row=on_deleted_row)
-        self.on_unknown = self._checked(validators.one_of("fail", "skip", "create"), on_unknown=on_unknown)
-        self.retry_rejected = self._checked_if_known(retry_rejected=retry_rejected)
-        self.resync = self._checked_if_known(resync=resync)
-        self.cursor_column = cursor_column
-        self.max_failure_ratio = self._checked_if_known(max_failure_ratio=max_failure_ratio)
-        self.max_duration = self._checked(validators.duration_or_none, max_duration=max_duration)
-        self.on_concurrent_sync = self._checked(
-            validators.one_of("wait", "fail"), on_concurrent_sync=on_concurrent_sync
-        )
-        self.lease_timeout = self._checked(validators.duration, lease_timeout=lease_timeout)
-        self.allow_backfill = self._checked(bounds.flag, allow_backfill=allow_backfill)
-        self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
-        # BaseOperator has a method dry_run.
-        self.without_sending = self._checked_if_known(dry_run=dry_run)
-        self.preview_count = self._checked(validators.integer_at_least(0), preview_count=preview_count)
-        self.results_path = results_path
-        self.partition = partition
-        self.map_name = map_name
-        self.empty_cell_value = self._checked(validators.one_of("null", "empty"), empty_cell_value=empty_cell_value)
-        self.max_pending_requests = self._checked(validators.count_or_none, max_pending_requests=max_pending_requests)
-        self.spool_path = spool_path
-        self.progress_interval = self._checked(validators.seconds, progress_interval=progress_interval)
-        self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
+        del outlets  # so that it is none of the arguments
+        self._set_arguments(locals(), on_unknown=validators.one_of("fail", "skip", "create"))
         self._check_arguments()
 
     def build_spec(self) -> ContactSyncSpec:
         """Return the sync as plain values, from the rendered arguments."""
         from cpaas_provider.tasks.contacts.spec import ContactSyncSpec
 
-        return self._build_spec(ContactSyncSpec, source_summary=self.source, dry_run=self.without_sending)
+        return self._build_spec(ContactSyncSpec, source_summary=self.source)
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the sync.
@@ -278,7 +242,6 @@ class SyncContactsOperator(CpaasOperator):
                 from cpaas_provider.contacts.mapping.rules import parse_mapping
 
                 parse_mapping(self.columns)
-            validators.results_path("results_path", self.results_path)
             validators.check_partition(self.partition, self.results_path)
             if isinstance(self.on_missing, str) and self.on_missing not in ("keep", "delete", "clear"):
                 raise ValueError(

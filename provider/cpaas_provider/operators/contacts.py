@@ -9,10 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator, select_fields
-from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
@@ -62,8 +60,7 @@ class GetContactRowOperator(CpaasOperator):
 
     def __init__(self, *, row_id: str, return_fields: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.row_id = row_id
-        self.return_fields = self._checked(validators.or_none(bounds.texts), return_fields=return_fields)
+        self._set_arguments(locals())
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Read the row."""
@@ -106,12 +103,7 @@ class ContactRowOperator(CpaasOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.columns = columns
-        self.empty_cell_value = empty_cell_value
-        self.on_unknown = self._checked(validators.on_unknown, on_unknown=on_unknown)
-        self.unknown_timeout = self._checked(validators.duration, unknown_timeout=unknown_timeout)
-        self.resend_on_clear = self._checked(bounds.flag, resend_on_clear=resend_on_clear)
-        self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
+        self._set_arguments(locals())
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the creation."""
@@ -189,11 +181,7 @@ class UpdateContactRowOperator(CpaasOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.row_id = row_id
-        self.columns = columns
-        self.empty_cell_value = empty_cell_value
-        self.allow_backfill = self._checked(bounds.flag, allow_backfill=allow_backfill)
-        self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
+        self._set_arguments(locals())
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the update."""
@@ -265,16 +253,10 @@ class UpsertContactRowOperator(ContactRowOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        key_value = None if key is _NO_KEY else key
-        if row_id is not None and key_value is not None:
+        if row_id is not None and key is not None and key is not _NO_KEY:
             raise ValueError(f"{self}: row_id and key exclude each other: give the one that names the row.")
-        self.row_id = row_id
-        self.key = key_value
-        self.map_name = map_name
-        self.new_map = self._checked(bounds.flag, new_map=new_map)
-        self.create_if_missing = self._checked(bounds.flag, create_if_missing=create_if_missing)
-        self.allow_backfill = self._checked(bounds.flag, allow_backfill=allow_backfill)
-        self.max_lateness = self._checked(validators.duration_or_none, max_lateness=max_lateness)
+        self._set_arguments(locals())
+        self.key = None if key is _NO_KEY else key
         # A mapped task may get the key None. It must not create a row without a key in each run.
         self.has_key = key is not _NO_KEY and row_id is None
 
@@ -319,8 +301,7 @@ class DeleteContactRowOperator(CpaasOperator):
 
     def __init__(self, *, row_id: str, skip_if_missing: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.row_id = row_id
-        self.skip_if_missing = self._checked(bounds.flag, skip_if_missing=skip_if_missing)
+        self._set_arguments(locals())
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the deletion."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators._masking import MASKED_MESSAGE_FIELDS
+from cpaas_provider.operators.base import SendOperator
 from cpaas_provider.operators.base_campaign import MASKED_CAMPAIGN_FIELDS, CampaignOperator
-from cpaas_provider.operators.base_send import SendOperator
 from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
@@ -103,18 +103,7 @@ class SendEmailOperator(SendOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.recipients = recipients
-        self.content = content
-        self.subject = subject
-        self.sender_id = sender_id
-        self.from_name = from_name
-        self.reply_to = reply_to
-        self.template_id = template_id
-        self.personalisation = personalisation
-        self.external_ref = external_ref
-        self.callback = callback
-        self.frequency_cap = self._checked(validators.frequency_cap, frequency_cap=frequency_cap)
-        self.frequency_category = self._checked(validators.frequency_category, frequency_category=frequency_category)
+        self._set_arguments(locals())
         validators.require_text(self)
 
     def build_request(self) -> MessageRequest:
@@ -168,6 +157,4 @@ class EmailCampaignOperator(CampaignOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(source=source, recipient_column=recipient_column, **kwargs)
-        self.subject = subject
-        self.from_name = from_name
-        self.reply_to = reply_to
+        self._set_arguments(locals())

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator, select_fields
 from cpaas_provider.tasks import validators
@@ -44,8 +43,7 @@ class PhoneLookupOperator(CpaasOperator):
 
     def __init__(self, *, phone: str, return_fields: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.phone = phone
-        self.return_fields = self._checked(validators.or_none(bounds.texts), return_fields=return_fields)
+        self._set_arguments(locals())
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Look the number up."""
@@ -110,17 +108,7 @@ class BulkPhoneLookupOperator(CpaasOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.source = source
-        self.results_path = results_path
-        self.phone_column = phone_column
-        self.include_columns = self._checked(_column_names, include_columns=include_columns)
-        self.lookup_ttl = self._checked(validators.duration, lookup_ttl=lookup_ttl)
-        self.max_lookups = self._checked(validators.or_none(validators.integer_at_least(0)), max_lookups=max_lookups)
-        self.max_failure_ratio = self._checked(validators.ratio, max_failure_ratio=max_failure_ratio)
-        self.spool_path = spool_path
-        self.progress_interval = self._checked(validators.seconds, progress_interval=progress_interval)
-        self.stop_grace_period = self._checked(validators.seconds, stop_grace_period=stop_grace_period)
-        self._checked(_results_path, results_path=results_path)
+        self._set_arguments(locals(), include_columns=_column_names, results_path=_results_path)
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the bulk lookup."""
@@ -142,8 +130,8 @@ def _column_names(name: str, value: Any) -> list[str]:
     return list(dict.fromkeys(value))
 
 
-def _results_path(name: str, value: Any) -> None:
+def _results_path(name: str, value: Any) -> Any:
     """Accept the path of a results file."""
     if value is None:
         raise ValueError(f"{name} is None. The results of a bulk lookup are in that file.")
-    validators.results_path(name, value)
+    return validators.results_path(name, value)

@@ -9,8 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators.base import CpaasOperator
-from cpaas_provider.operators.base_send import SendOperator
+from cpaas_provider.operators.base import CpaasOperator, SendOperator
 from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
@@ -70,14 +69,12 @@ class RequestOtpOperator(SendOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.recipient = recipient
-        self.length = length
-        self.expires_in = expires_in
-        self.token = token
-        self.channel = channel
-        self._checked(bounds.if_known(bounds.whole_within(*bounds.OTP_DIGITS)), length=length)
-        self._checked(bounds.if_known(bounds.whole_within(*bounds.OTP_MINUTES)), expires_in=expires_in)
-        self._checked(bounds.if_known(validators.one_of(*bounds.CHANNELS)), channel=channel)
+        self._set_arguments(
+            locals(),
+            length=bounds.if_known(bounds.whole_within(*bounds.OTP_DIGITS)),
+            expires_in=bounds.if_known(bounds.whole_within(*bounds.OTP_MINUTES)),
+            channel=bounds.if_known(validators.one_of(*bounds.CHANNELS)),
+        )
 
     def build_request(self) -> OtpRequest:
         """Return the one request for a passcode."""
@@ -125,10 +122,7 @@ class VerifyOtpOperator(CpaasOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.otp_id = otp_id
-        self.token = token
-        self.require_verified_status = self._checked(bounds.flag, require_verified_status=require_verified_status)
-        self.fail_if_not_verified = self._checked(bounds.flag, fail_if_not_verified=fail_if_not_verified)
+        self._set_arguments(locals())
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Verify the code."""
@@ -224,8 +218,7 @@ class RevokeOtpOperator(CpaasOperator):
 
     def __init__(self, *, otp_id: str, skip_if_missing: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.otp_id = otp_id
-        self.skip_if_missing = self._checked(bounds.flag, skip_if_missing=skip_if_missing)
+        self._set_arguments(locals())
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Revoke the passcode."""

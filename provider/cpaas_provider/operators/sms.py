@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from cpaas_provider.api import bounds
 from cpaas_provider.operators._masking import MASKED_MESSAGE_FIELDS
+from cpaas_provider.operators.base import SendOperator
 from cpaas_provider.operators.base_campaign import CampaignOperator
-from cpaas_provider.operators.base_send import SendOperator
 from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
@@ -101,18 +100,7 @@ class SendSmsOperator(SendOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.recipients = recipients
-        self.content = content
-        self.sender_id = sender_id
-        self.template_id = template_id
-        self.personalisation = personalisation
-        self.channel = self._checked(validators.one_of("sms", "whatsapp"), channel=channel)
-        self.is_trackable = self._checked(bounds.flag_or_none, is_trackable=is_trackable)
-        self.encoding = self._checked(validators.sms_encoding(channel), encoding=encoding)
-        self.external_ref = external_ref
-        self.callback = callback
-        self.frequency_cap = self._checked(validators.frequency_cap, frequency_cap=frequency_cap)
-        self.frequency_category = self._checked(validators.frequency_category, frequency_category=frequency_category)
+        self._set_arguments(locals(), encoding=validators.sms_encoding(channel))
         validators.require_text(self)
 
     def build_request(self) -> MessageRequest:
@@ -208,12 +196,7 @@ class SmsCampaignOperator(CampaignOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(source=source, recipient_column=recipient_column, **kwargs)
-        self.channel = self._checked(validators.one_of("sms", "whatsapp"), channel=channel)
-        self.is_trackable = self._checked(bounds.flag_or_none, is_trackable=is_trackable)
-        self.encoding = self._checked(validators.sms_encoding(channel), encoding=encoding)
-        self.skip_dnd = self._checked(bounds.flag, skip_dnd=skip_dnd)
-        self.lookup_ttl = self._checked(validators.duration, lookup_ttl=lookup_ttl)
-        self.on_lookup_error = self._checked(validators.one_of("skip", "send", "fail"), on_lookup_error=on_lookup_error)
+        self._set_arguments(locals(), encoding=validators.sms_encoding(channel))
 
     def dnd_options(self) -> DndOptions | None:
         """Return the options of the do-not-disturb filter."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from cpaas_provider.api.bounds import is_known, texts
+from cpaas_provider.api.bounds import CHANNELS, file_name, flag, flag_or_none, is_known, texts
 
 Check = Callable[[str, Any], Any]
 
@@ -143,13 +143,13 @@ def mapping_or_texts(name: str, value: Any) -> Any:
     return value if value is None or isinstance(value, Mapping) else texts(name, value)
 
 
-def results_path(name: str, value: Any) -> None:
+def results_path(name: str, value: Any) -> Any:
     """Accept the path of a results file, or ``None``."""
-    if value is not None:
-        from cpaas_provider.api.bounds import file_name
-        from cpaas_provider.sources.results_file import SUFFIXES
+    if value is None:
+        return None
+    from cpaas_provider.sources.results_file import SUFFIXES
 
-        file_name(SUFFIXES)(name, value)
+    return file_name(SUFFIXES)(name, value)
 
 
 def check_partition(partition: Any, results_path: Any) -> None:
@@ -175,16 +175,6 @@ def require_text(operator: Any) -> None:
         raise ValueError(f"{operator}: neither content nor template_id is given. Give one of them.")
 
 
-def require_substitutions(operator: Any) -> None:
-    """Check that a campaign with a template has ``substitutions``: the provider cannot read its placeholders."""
-    if operator.template_id is not None and operator.substitutions is None:
-        raise ValueError(
-            f"{operator}: a campaign with template_id needs substitutions. The service stores the template, so the "
-            "provider cannot read its placeholders. Without values, recipients would read the placeholders. Name the "
-            "columns that fill them, such as substitutions=['name']. If the template has none, give substitutions=[]."
-        )
-
-
 def integer_at_least(least: int) -> Check:
     """Return a check that accepts whole numbers of at least ``least``."""
 
@@ -201,3 +191,54 @@ count_or_none = or_none(integer_at_least(1))
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+OPTION_CHECKS: Mapping[str, Check] = {
+    "allow_backfill": flag,
+    "channel": one_of(*CHANNELS),
+    "create_if_missing": flag,
+    "dry_run": flag,
+    "empty_cell_value": one_of("null", "empty"),
+    "fail_if_not_verified": flag,
+    "frequency_cap": frequency_cap,
+    "frequency_category": frequency_category,
+    "is_trackable": flag_or_none,
+    "lease_timeout": duration,
+    "lookup_ttl": duration,
+    "max_charge": amount_or_none,
+    "max_duration": duration_or_none,
+    "max_failure_ratio": ratio,
+    "max_identical_rejections": count_or_none,
+    "max_lateness": duration_or_none,
+    "max_lookups": or_none(integer_at_least(0)),
+    "max_pending_requests": count_or_none,
+    "max_recipients": count_or_none,
+    "min_balance": amount_or_none,
+    "mode": one_of("upsert", "insert", "update"),
+    "new_map": flag,
+    "on_concurrent_sync": one_of("wait", "fail"),
+    "on_deleted_row": one_of("create", "report"),
+    "on_duplicate_key": one_of("first", "none"),
+    "on_invalid_cell": one_of("skip_row", "skip_cell"),
+    "on_invalid_suppression": one_of("fail", "skip"),
+    "on_lookup_error": one_of("skip", "send", "fail"),
+    "on_missing_charge": one_of("balance", "fail"),
+    "on_rejected_batch": one_of("bisect", "fail"),
+    "on_unknown": on_unknown,
+    "preview_count": integer_at_least(0),
+    "price_per_page": amount_or_none,
+    "progress_interval": seconds,
+    "require_verified_status": flag,
+    "resend_on_clear": flag,
+    "results_path": results_path,
+    "return_fields": or_none(texts),
+    "skip_dnd": flag,
+    "skip_if_missing": flag,
+    "stop_grace_period": seconds,
+    "substitutions": templated(mapping_or_texts),
+    "test_only": flag,
+    "track_recipients": flag,
+    "unknown_timeout": duration,
+    "use_suppression_list": flag,
+}
+"""What an option of this name may be, in every operator that has it."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cpaas_provider.database import REVISIONS
 from cpaas_provider.database.database import open_database
-from cpaas_provider.database.migrations import REVISIONS
 from tests.airflow.cli.test_commands import airflow as airflow
 from tests.unit.delivery.report_builders import ADA, counts, outcomes, report, save_reports, to
 

@@ -20,8 +20,8 @@ from cpaas_provider.cli.doctor import database as command_database
 from cpaas_provider.cli.doctor import installation
 from cpaas_provider.cli.doctor.report import Status, clock
 from cpaas_provider.cli.doctor.service import _service_clock
+from cpaas_provider.database import REVISIONS
 from cpaas_provider.database.database import open_database
-from cpaas_provider.database.migrations import REVISIONS
 from cpaas_provider.database.recipients.hash_keys import writing_hasher
 from cpaas_provider.database.schema.base import alembic_version
 from cpaas_provider.delivery.receiver.app import create_app

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.database.alerts import Timing
 from cpaas_provider.notifications._runtime import background, run
+from cpaas_provider.notifications._runtime.alerts import Timing
 
 QUICK = Timing(
     quiet=timedelta(seconds=0.05), longest=timedelta(seconds=5), max_wait=timedelta(seconds=1), request=timedelta()

@@ -12,12 +12,12 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import update
 
-from cpaas_provider.database.alerts import AlertGroups
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema.alerts import notifications
 from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.notifications import SmsNotifier
 from cpaas_provider.notifications._runtime import background, message
+from cpaas_provider.notifications._runtime.alerts import AlertGroups
 from cpaas_provider.notifications._runtime.background import BackgroundSender, send_while_serving
 from tests.airflow.harness.examples import wait_for
 from tests.airflow.notifications.callers import ON_CALL, context

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy
 from airflow.sdk import task
 
+from cpaas_provider.database import default_file
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.default_file import spreading_executor
 from cpaas_provider.hooks.cpaas import CpaasHook
@@ -18,6 +19,7 @@ from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.email import SendEmailOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.tasks.database import suppressions
 from tests.airflow.harness.campaigns import (
     all_requests,
     count_messages,
@@ -200,9 +202,17 @@ class TestCampaigns:
 
 class TestWithoutEntries:
     @pytest.fixture
-    def asked(self, url: str) -> Iterator[list[str]]:
+    def asked(self, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         """What the database is asked, its opening aside."""
         statements: list[str] = []
+
+        def query_without_sqlalchemy(*scope: Any) -> bool | None:
+            found = default_file.suppresses_any(*scope)
+            if found is not None:
+                statements.append("SELECT version_num, EXISTS (SELECT 1 FROM cpaas_suppressions)")
+            return found
+
+        monkeypatch.setattr(suppressions, "suppresses_any", query_without_sqlalchemy)
 
         def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
             statements.append(statement)

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cpaas_provider.database.alerts import MAX_SUBJECTS, OTHERS, RETRY, AlertGroups, PendingAlerts, Timing
 from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.notifications._runtime.alerts import MAX_SUBJECTS, OTHERS, RETRY, AlertGroups, PendingAlerts, Timing
 
 WINDOW = timedelta(minutes=5)
 QUIET, LONGEST, MAX_WAIT, REQUEST = (timedelta(seconds=number) for number in (8, 60, 10, 8))

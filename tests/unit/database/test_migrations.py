@@ -17,10 +17,9 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from cpaas_provider.database import migrations
+from cpaas_provider.database import REVISIONS, migrations
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.migrations import REVISIONS
 from cpaas_provider.database.schema.all_tables import metadata
 from cpaas_provider.database.schema.base import alembic_version
 from tests.unit.database.table_versions import NEXT, NextVersion, is_newest, version

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from sqlalchemy import select, update
 
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.rate_limits import (
+from cpaas_provider.database.schema.rate_limits import rate_limits
+from cpaas_provider.hooks._rate_limit.reservations import (
     MAX_AHEAD,
     MAX_HOLD,
     MAX_WAITING,
@@ -24,7 +25,6 @@ from cpaas_provider.database.rate_limits import (
     Wanted,
     reserve,
 )
-from cpaas_provider.database.schema.rate_limits import rate_limits
 
 RATES = st.sampled_from([0.1, 1.0, 10.0, 333.3, 5000.0])
 EVENTS = st.lists(

@@ -16,8 +16,8 @@ from sqlalchemy import event
 
 from cpaas_provider.api.errors import CpaasNotSentError
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.rate_limits import ReservedMoments, SharedLimit, Wanted, reserve
 from cpaas_provider.hooks._rate_limit.limiter import LATEST, TRIES, SharedRateLimiter
+from cpaas_provider.hooks._rate_limit.reservations import ReservedMoments, SharedLimit, Wanted, reserve
 from cpaas_provider.hooks.connection import CpaasConnection
 from tests.sandbox import Sandbox
 from tests.unit.api.loopback import until

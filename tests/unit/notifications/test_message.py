@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cpaas_provider.api.text.sms import measure_sms
-from cpaas_provider.database.alerts import OTHERS
+from cpaas_provider.notifications._runtime.alerts import OTHERS
 from cpaas_provider.notifications._runtime.message import Alert, Batch, email_texts, group_name, seal, sms_text, unseal
 
 LINK = "https://airflow.example.com/dags/orders/runs/now"

@@ -73,7 +73,10 @@ class AsyncTransport:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        service = _server(_parse(settings.base_url, "The base URL"), lambda: _tls_context(settings))
+        service = _server(
+            _parse(settings.base_url, "The base URL"),
+            lambda: _shared_context(settings.verify, find_client_certificate(settings)),
+        )
         proxy = _find_proxy(settings)
         self._pool = ConnectionPool(
             service,
@@ -97,7 +100,8 @@ class AsyncTransport:
         except (ExchangeError, OSError) as error:
             if incoming.body is None:
                 return _failure(error)
-            incoming.body.body_error = _body_error(error)
+            is_late = isinstance(error, ExchangeTimeoutError)
+            incoming.body.body_error = "the rest did not arrive in time" if is_late else "the connection broke"
         finally:
             self._pool.release(connection)
         return incoming.as_response()
@@ -231,10 +235,6 @@ def _is_exempt(service: httpx.URL, exempt: str) -> bool:
     return False
 
 
-def _tls_context(settings: ClientSettings) -> ssl.SSLContext:
-    return _shared_context(settings.verify, find_client_certificate(settings))
-
-
 def _proxy_context() -> ssl.SSLContext:
     """Return the context for proxies that speak TLS. They may have a certificate of the machine's own authorities."""
     context = httpx.create_ssl_context()
@@ -267,10 +267,6 @@ def _failure(error: Exception) -> TransportFailure:
 
 def _find_alert(error: BaseException) -> TransportFailure | None:
     return next(filter(None, map(alert_failure, _causes(error))), None)
-
-
-def _body_error(error: Exception) -> str:
-    return "the rest did not arrive in time" if isinstance(error, ExchangeTimeoutError) else "the connection broke"
 
 
 _CONNECT_FAILURES: tuple[tuple[type[BaseException], TransportFailure], ...] = (

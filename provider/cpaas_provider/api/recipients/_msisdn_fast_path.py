@@ -122,11 +122,9 @@ def _plan_of_region(region: str) -> tuple[_Plan, Matcher] | None:
     """Return a region's numbering plan, and what matches its exit code."""
     metadata = PhoneMetadata.metadata_for_region(region)
     # If regions share a country code, the library uses the plan of the first of them. Other regions are left to it.
-    if metadata is None or metadata.leading_digits is not None or _leader(metadata.country_code) != region:
+    if metadata is None or metadata.leading_digits is not None or metadata.country_code is None:
+        return None
+    if COUNTRY_CODE_TO_REGION_CODE[metadata.country_code][0] != region:
         return None
     plan = _plan_of(str(metadata.country_code), region)
     return None if plan is None else (plan, re.compile(metadata.international_prefix or _NEVER).match)
-
-
-def _leader(country_code: int | None) -> str | None:
-    return COUNTRY_CODE_TO_REGION_CODE[country_code][0] if country_code is not None else None

@@ -12,9 +12,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from cpaas_provider.cli.doctor.report import Findings, clock, failed, ok, skipped, warning
 from cpaas_provider.cli.messages.campaign_database import recorded_databases
+from cpaas_provider.database import REVISIONS
 from cpaas_provider.database.database import Database, open_database, stored_revision
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.migrations import REVISIONS
 from cpaas_provider.database.recipients.hash_keys import weak_secret_reason
 from cpaas_provider.database.schema.base import REPORT_DIALECTS
 from cpaas_provider.database.url import resolve_url

@@ -1,7 +1,7 @@
 """Creates the tables in their newest version, or has Alembic migrate older ones.
 
 Each file in ``versions`` is the migration of one release. It changes the tables independently of ``schema``. Add a new
-one to ``REVISIONS`` too, so that Alembic is loaded only if there is something to migrate.
+one to ``database.REVISIONS`` too, so that Alembic is loaded only if there is something to migrate.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from pathlib import Path
 
 from sqlalchemy import Connection, func, insert, inspect, select
 
+from cpaas_provider.database import REVISIONS
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.base import alembic_version, identities
-
-REVISIONS = ("v0001",)
-"""All versions of the tables, the newest last."""
 
 # The advisory lock that processes take to create or migrate the tables. The number is arbitrary.
 _LOCK = 0x6370616173

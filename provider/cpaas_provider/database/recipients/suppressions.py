@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, tu
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched, insert_many
 from cpaas_provider.database.database import Database
+from cpaas_provider.database.default_file import ALL_CHANNELS, ALL_CONNECTIONS
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.recipients.hash_keys import (
     RecipientHasher,
@@ -33,8 +34,7 @@ REASONS = (OPT_OUT, COMPLAINT, HARD_BOUNCE, INVALID_NUMBER)
 WISHES = frozenset({OPT_OUT, COMPLAINT})
 """The reasons that are the recipient's own wish. An erasure keeps these entries, because the wish must stay known."""
 
-CHANNELS = ("all", "sms", "whatsapp", "email")
-ALL_CONNECTIONS = ""
+CHANNELS = (ALL_CHANNELS, "sms", "whatsapp", "email")
 MAX_SOURCE = 100
 
 _PAGE_ROWS = 1_000
@@ -79,7 +79,7 @@ class Listed(NamedTuple):
     recipient: str
     reason: str
     source: str
-    channel: str = "all"
+    channel: str = ALL_CHANNELS
     conn_id: str = ALL_CONNECTIONS
     reported_at: datetime | None = None
 
@@ -132,7 +132,7 @@ class SuppressionTable:
 
         return sum(self._database.write(partial(work, batch=batch)) for batch in batched(recipients))
 
-    def holds_any(self, conn_id: str, channel: str, reasons: Iterable[str] = REASONS) -> bool:
+    def holds_any(self, conn_id: str, channel: str, reasons: Iterable[str] | None = None) -> bool:
         """Return whether any entry applies to a connection and channel.
 
         :raises DatabaseError: when the database cannot be read
@@ -142,7 +142,7 @@ class SuppressionTable:
             return connection.execute(query).first() is not None
 
     def find(
-        self, recipients: Sequence[str], conn_id: str, channel: str, reasons: Iterable[str] = REASONS
+        self, recipients: Sequence[str], conn_id: str, channel: str, reasons: Iterable[str] | None = None
     ) -> dict[str, str]:
         """Return the suppressed recipients among those given, each with its strongest reason.
 
@@ -309,11 +309,11 @@ def _insertion(dialect: str) -> Any:
     return insert_into(dialect, suppressions).on_conflict_do_nothing().returning(suppressions.c.reason)
 
 
-def _applies(conn_id: str, channel: str, reasons: Iterable[str]) -> list[ColumnElement[bool]]:
+def _applies(conn_id: str, channel: str, reasons: Iterable[str] | None) -> list[ColumnElement[bool]]:
     return [
         suppressions.c.conn_id.in_(sorted({ALL_CONNECTIONS, conn_id})),
-        suppressions.c.channel.in_(sorted({"all", channel})),
-        suppressions.c.reason.in_(sorted(reasons)),
+        suppressions.c.channel.in_(sorted({ALL_CHANNELS, channel})),
+        suppressions.c.reason.in_(sorted(reasons or REASONS)),
     ]
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from cpaas_provider.api.backoff import backoff
 from cpaas_provider.api.errors import CpaasNotSentError
 from cpaas_provider.api.rate_limit import TIMER_TOLERANCE, Pace
-from cpaas_provider.database.rate_limits import ReservedMoments, Wanted
+from cpaas_provider.hooks._rate_limit.reservations import ReservedMoments, Wanted
 from cpaas_provider.hooks._rate_limit.stored import StoredReservations
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from cpaas_provider.api.errors import CpaasNotSentError
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.rate_limits import RateLimitTable, ReservedMoments, Wanted
+from cpaas_provider.hooks._rate_limit.reservations import RateLimitTable, ReservedMoments, Wanted
 
 TIMEOUT = 5.0
 """The longest time for one reservation, in seconds."""

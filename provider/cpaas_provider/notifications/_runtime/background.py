@@ -20,10 +20,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.database.alerts import AlertGroups, Waiting
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.background_job import BackgroundJob, run_while_serving
+from cpaas_provider.notifications._runtime.alerts import AlertGroups, Waiting
 from cpaas_provider.notifications._runtime.message import Alert, unseal
 from cpaas_provider.notifications._runtime.request import Outcome
 from cpaas_provider.notifications._runtime.run import TIMING, deliver, log_unrecorded

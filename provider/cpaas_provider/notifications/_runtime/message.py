@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from cpaas_provider.api.text import one_line, shorten
 from cpaas_provider.api.text.sms import SmsWriter, shorten_sms
-from cpaas_provider.database.alerts import OTHERS
+from cpaas_provider.notifications._runtime.alerts import OTHERS
 
 MAX_EMAIL_CHARACTERS = 4000
 MAX_SUBJECT_CHARACTERS = 150

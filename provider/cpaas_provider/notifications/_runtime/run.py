@@ -16,9 +16,9 @@ from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.api.text.sms import strip_byte_order_marks
 from cpaas_provider.api.values import no_value_reason
-from cpaas_provider.database.alerts import AlertGroups, PendingAlerts, Timing
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.notifications._runtime.alerts import AlertGroups, PendingAlerts, Timing
 from cpaas_provider.notifications._runtime.events import AirflowEvent, read_event
 from cpaas_provider.notifications._runtime.message import Alert, Batch, group_name, seal
 from cpaas_provider.notifications._runtime.request import CALLER_SECONDS, KINDS, Outcome, send

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cpaas_provider.database.errors import DatabaseError
@@ -12,43 +13,41 @@ from cpaas_provider.tasks.errors import PreflightError
 if TYPE_CHECKING:
     from cpaas_provider.database.database import Database
 
+_PREFIX = f"{CAMPAIGN_DATABASE}."
 _CONTENTS = "the campaigns with an idempotency_key, the contact maps, the suppression list and the frequency caps"
 _DESCRIPTION = f"Names the database that stores {_CONTENTS}. Do not delete this variable while that database is in use."
 
 
-def check_database(database: Database) -> None:
+def check_database(database: Database | None, recorded: Sequence[str] = ()) -> None:
     """Check that no other database was used so far, and record this one where there was none yet.
 
     Every task records its database first and checks afterwards. So of two workers with a database each, at the same
     moment, at least one sees the other. The names differ from task to task: no task removes the record of another.
 
-    :raises PreflightError: when another database is recorded, or Airflow's variables cannot be used
-    """
-    _refuse_others(database, record=True)
-
-
-def check_no_other_database(database: Database | None) -> None:
-    """Check that no other database was used so far. A database in which nothing is stored yet is not recorded.
-
     :param database: ``None`` if this worker has none
+    :param recorded: what ``recorded_databases`` returned, if it was called before
     :raises PreflightError: when another database is recorded, or Airflow's variables cannot be used
     """
-    _refuse_others(database, record=False)
+    from airflow.sdk import Variable
 
-
-def _refuse_others(database: Database | None, *, record: bool) -> None:
+    recorded = recorded or recorded_databases()
+    others = recorded
     try:
-        others = _others_than(database, record=record)
+        if database is not None:
+            mine = name = f"{_PREFIX}{database.database_id}."
+            if not recorded:
+                name += secrets.token_hex(4)
+                Variable.set(name, database.redacted_url, description=_DESCRIPTION)
+                recorded = list(Variable.keys(prefix=_PREFIX))
+            others = [other for other in recorded if not other.startswith(mine)]
+            if others and name != mine:
+                Variable.delete(name)
     except DatabaseError as error:
         raise PreflightError(f"{error} Nothing was sent.", permanent=False) from None
     except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
-        raise PreflightError(
-            f"Airflow's variables could not be read or written ({type(error).__name__}). One of them names the "
-            f"database that stores {_CONTENTS}. Nothing was sent. The task can be retried.",
-            permanent=False,
-        ) from None
+        raise _unusable_variables(error) from None
     if others:
-        commands = "; ".join(f"airflow variables delete {name}" for name in others)
+        commands = "; ".join(f"airflow variables delete {other}" for other in others)
         used = "has none" if database is None else f"uses {database.redacted_url}"
         raise PreflightError(
             f"Another database stores {_CONTENTS}, and this worker {used}. Requests that were accepted there would be "
@@ -60,20 +59,22 @@ def _refuse_others(database: Database | None, *, record: bool) -> None:
         )
 
 
-def _others_than(database: Database | None, *, record: bool) -> list[str]:
-    """Return the names of the variables that other databases have."""
+def recorded_databases() -> list[str]:
+    """Return the names of the variables in which databases are recorded.
+
+    :raises PreflightError: when Airflow's variables cannot be used
+    """
     from airflow.sdk import Variable
 
-    prefix = f"{CAMPAIGN_DATABASE}."
-    recorded = list(Variable.keys(prefix=prefix))
-    if database is None:
-        return recorded
-    mine = f"{prefix}{database.database_id}."
-    if recorded or not record:
-        return [name for name in recorded if not name.startswith(mine)]
-    name = f"{mine}{secrets.token_hex(4)}"
-    Variable.set(name, database.redacted_url, description=_DESCRIPTION)
-    others = [name for name in Variable.keys(prefix=prefix) if not name.startswith(mine)]
-    if others:
-        Variable.delete(name)
-    return others
+    try:
+        return list(Variable.keys(prefix=_PREFIX))
+    except Exception as error:  # noqa: BLE001 - as above
+        raise _unusable_variables(error) from None
+
+
+def _unusable_variables(error: Exception) -> PreflightError:
+    return PreflightError(
+        f"Airflow's variables could not be read or written ({type(error).__name__}). One of them names the "
+        f"database that stores {_CONTENTS}. Nothing was sent. The task can be retried.",
+        permanent=False,
+    )

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cpaas_provider.database.default_file import may_exist, spreading_executor
+from cpaas_provider.database.default_file import may_exist, spreading_executor, suppresses_any
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.tasks.database.shared_database import check_database, check_no_other_database
+from cpaas_provider.tasks.database.shared_database import check_database, recorded_databases
 from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:
-    from cpaas_provider.database.database import Database
+    from cpaas_provider.database.recipients.suppressions import SuppressionTable
     from cpaas_provider.tasks.runtime import TaskRuntime
 
 
@@ -45,30 +45,32 @@ class StoredSuppressionList:
             ) from None
 
     def _find(self, recipients: Sequence[str]) -> Mapping[str, str]:
-        if not may_exist():
-            self._check(None, is_empty=True)
-            self._is_empty = True
-            return {}
-        from cpaas_provider.database.recipients.suppressions import REASONS, SuppressionTable
-
-        database, scope = self.runtime.database, (self.runtime.conn_id, self.channel, self.reasons or REASONS)
-        table = SuppressionTable(database)
+        scope = (self.runtime.conn_id, self.channel, self.reasons)
         if self._is_empty is None:
-            self._is_empty = not table.holds_any(*scope)
-            self._check(database, is_empty=self._is_empty)
-        return {} if self._is_empty else table.find(recipients, *scope)
+            has_entry = suppresses_any(*scope) if may_exist() else False
+            if has_entry is None:
+                has_entry = self._table.holds_any(*scope)
+            self._check_database(is_empty=not has_entry)
+            self._is_empty = not has_entry
+        return {} if self._is_empty else self._table.find(recipients, *scope)
 
-    def _check(self, database: Database | None, *, is_empty: bool) -> None:
+    @property
+    def _table(self) -> SuppressionTable:
+        from cpaas_provider.database.recipients.suppressions import SuppressionTable
+
+        return SuppressionTable(self.runtime.database)
+
+    def _check_database(self, *, is_empty: bool) -> None:
         """Check once a try that this is the list of all workers, and warn where they have no database in common.
 
         :raises PreflightError: when another database may have the list
         """
         if self.runtime.suppression_list_checked:
             return
-        if database is None or is_empty:
-            check_no_other_database(database)
-        else:
-            check_database(database)
+        if not is_empty:
+            check_database(self.runtime.database)
+        elif recorded := recorded_databases():
+            check_database(self.runtime.database if may_exist() else None, recorded)
         if executor := spreading_executor():
             self._warn_or_refuse(executor)
         self.runtime.suppression_list_checked = True

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from cpaas_provider.api.errors import CpaasConfigurationError
-from cpaas_provider.api.recipients.allowlist import AllowedRecipients
 from cpaas_provider.api.recipients.msisdn import NumberReader
-from cpaas_provider.api.recipients.reader import RecipientReader
+from cpaas_provider.api.recipients.reader import AllowedRecipients, RecipientReader
 
 READ = RecipientReader("any", NumberReader("NG")).read
 

@@ -4,11 +4,16 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.api.recipients.allowlist import AllowedRecipients
 from cpaas_provider.api.recipients.email_address import EmailAddress
 from cpaas_provider.api.recipients.invalid import InvalidRecipientError
 from cpaas_provider.api.recipients.msisdn import Msisdn, NumberReader
-from cpaas_provider.api.recipients.reader import RecipientKind, RecipientReader, recipient_key, split_list
+from cpaas_provider.api.recipients.reader import (
+    AllowedRecipients,
+    RecipientKind,
+    RecipientReader,
+    recipient_key,
+    split_list,
+)
 
 NIGERIAN = NumberReader("NG")
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import sqlalchemy
 
 from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.default_file import suppresses_any
 from cpaas_provider.database.recipients.hash_keys import HashSecretMissingError
 from cpaas_provider.database.recipients.suppressions import (
     HARD_BOUNCE,
@@ -20,6 +22,7 @@ from cpaas_provider.database.recipients.suppressions import (
     OtherHashKeyError,
     SuppressionTable,
 )
+from cpaas_provider.database.schema.base import alembic_version
 from cpaas_provider.database.schema.recipients import hash_keys, suppressions
 
 ADA, BEN, CY = "2348031000001", "2348031000002", "cy@example.com"
@@ -170,3 +173,74 @@ def test_import_of_the_suppression_list_defines_few_tables() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert int(done.stdout) == 5
+
+
+class TestWithoutSqlalchemy:
+    """A send first asks whether there is any entry, and loads SQLAlchemy only where there is one."""
+
+    @pytest.fixture(autouse=True)
+    def configured_url(self, url: str, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", url)
+
+    @pytest.mark.parametrize("reasons", [None, (INVALID_NUMBER,), (OPT_OUT, HARD_BOUNCE)])
+    @pytest.mark.parametrize("channel", ["sms", "email"])
+    @pytest.mark.parametrize("conn_id", ["shop", "bank"])
+    def test_entry_is_found_where_the_list_has_one(
+        self, database: Database, conn_id: str, channel: str, reasons: tuple[str, ...] | None
+    ) -> None:
+        table = SuppressionTable(database)
+        is_file = database.engine.dialect.name == "sqlite"
+        entries = [
+            *opted_out(ADA, channel="email", conn_id="bank"),
+            Listed(BEN, INVALID_NUMBER, "test", "sms"),
+            *opted_out(CY),
+        ]
+        for entry in [None, *entries]:
+            table.add([entry] if entry else [])
+            expected = table.holds_any(conn_id, channel, reasons) if is_file else None
+            assert suppresses_any(conn_id, channel, reasons) is expected
+
+    def test_tables_of_another_version_are_left_to_sqlalchemy(self, database: Database) -> None:
+        database.write(lambda connection: connection.execute(alembic_version.update().values(version_num="v9999")))
+        assert suppresses_any("shop", "sms", None) is None
+
+    def test_missing_file_is_left_to_sqlalchemy_and_not_created(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/missing.db")
+        assert suppresses_any("shop", "sms", None) is None
+        assert not list(tmp_path.glob("missing*"))
+
+    def test_file_that_is_no_database_is_left_to_sqlalchemy(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "text.db").write_text("no database")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/text.db")
+        assert suppresses_any("shop", "sms", None) is None
+
+    @pytest.mark.parametrize("text", ["sqlite:///", "sqlite://", "cpaas_db", "{file}", "sqlite:///{file}?timeout=3"])
+    def test_other_urls_are_left_to_sqlalchemy(
+        self, database: Database, monkeypatch: pytest.MonkeyPatch, text: str
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", text.format(file=database.engine.url.database))
+        assert suppresses_any("shop", "sms", None) is None
+
+    def test_symbolic_link_is_left_to_sqlalchemy(
+        self, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        link = tmp_path / "link.db"
+        link.symlink_to(database.engine.url.database or "")
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{link}")
+        assert suppresses_any("shop", "sms", None) is None
+
+
+def test_empty_list_is_read_without_sqlalchemy(database: Database, url: str) -> None:
+    # Airflow's configuration may load SQLAlchemy itself.
+    code = (
+        "import sys; from cpaas_provider.database import default_file; "
+        f"default_file.configured = lambda: {url!r}; "
+        "print(default_file.suppresses_any('shop', 'sms', None), 'sqlalchemy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    is_file = database.engine.dialect.name == "sqlite"
+    assert done.stdout.split() == [str(False if is_file else None), "False"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.api.recipients.allowlist import AllowedRecipients
+from cpaas_provider.api.recipients.reader import AllowedRecipients
 from cpaas_provider.sending.campaign.content import EMAIL, Content
 from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader, SuppressionStats
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
