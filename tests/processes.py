@@ -8,7 +8,7 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -65,6 +65,31 @@ class Started:
     def alive(self) -> bool:
         """Whether the program itself still runs, whatever became of its children."""
         return any(process.pid == self.session for process in self.processes())
+
+    def wait_until(self, ready: Callable[[], bool], most_idle: float) -> bool:
+        """Wait until something holds; return whether it does.
+
+        A program that gets no processor on a busy machine is not stuck, so the time alone ends no wait.
+
+        :param most_idle: seconds in which a program that used no processor is taken to be stuck
+        """
+        used, deadline = -1.0, 0.0
+        while not ready():
+            now, seconds = time.monotonic(), self._cpu_seconds()
+            if seconds is None or (seconds <= used and now > deadline):
+                return False
+            if seconds > used:
+                used, deadline = seconds, now + most_idle
+            time.sleep(0.05)
+        return True
+
+    def _cpu_seconds(self) -> float | None:
+        """Return the processor time of the first process, ``None`` once it has ended."""
+        with contextlib.suppress(psutil.Error):
+            first = psutil.Process(self.session)
+            if self._is_first(first) and first.status() != psutil.STATUS_ZOMBIE:
+                return sum(first.cpu_times()[:2])
+        return None
 
     def processes(self) -> list[psutil.Process]:
         """Return those of its processes that still run, and nobody else's."""

@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import sys
-import time
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +14,7 @@ import httpx
 
 from tests.processes import Started
 
-START_SECONDS = 60.0
+MOST_IDLE_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
 _SERVICE_AT = re.compile(r"service at http://127\.0\.0\.1:(\d+) ")
@@ -72,14 +71,9 @@ class Sandbox:
         environment = {**os.environ, "CPAAS_SANDBOX_API_KEY": self.api_key}
         said_before = self.log.stat().st_size if self.log.exists() else 0
         self.started = Started.start(command, environment, self.log, Path.cwd())
-        deadline = time.monotonic() + START_SECONDS
-        while not self._healthy(said_before):
-            if not self.started.alive:
-                raise SandboxError(f"The sandbox ended at once. Its last words:\n{self._last_words()}")
-            if time.monotonic() > deadline:
-                self.stop()
-                raise SandboxError(f"The sandbox did not answer within {START_SECONDS:g} s:\n{self._last_words()}")
-            time.sleep(0.05)
+        if not self.started.wait_until(lambda: self._healthy(said_before), MOST_IDLE_SECONDS):
+            self.stop()
+            raise SandboxError(f"The sandbox does not answer. The end of its log:\n{self._last_words()}")
         return self
 
     def stop(self) -> None:

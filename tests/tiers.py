@@ -39,6 +39,7 @@ PLACES = {
         "tests/airflow/campaigns/test_before.py",
         "tests/airflow/campaigns/test_circuit.py",
         "tests/airflow/campaigns/test_fallback.py",
+        "tests/airflow/campaigns/test_fallback_guards.py",
         "tests/airflow/campaigns/test_frequency_cap.py",
         "tests/airflow/campaigns/test_large.py",
         "tests/airflow/campaigns/test_partitions.py",

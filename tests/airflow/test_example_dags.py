@@ -14,10 +14,11 @@ from types import SimpleNamespace
 import pytest
 
 from cpaas_sandbox.core.default_data import COLUMNS
-from tests.airflow.harness.examples import EXAMPLES, states, wait_for, xcom
+from tests.airflow.harness.examples import EXAMPLES, states, xcom
 from tests.unit.contacts.listed import BIRTHDAY, EMAIL, NAME, PLAN, POINTS, TAGS, listed
 from tests.unit.contacts.listed import PHONE as PHONE_COLUMN
 from tests.unit.delivery.report_builders import report, save_reports, to
+from tests.waiting import until
 
 DAG_IDS = {
     "airtime_rewards",
@@ -69,7 +70,7 @@ class TestOtpOnboarding:
         from cpaas_provider.api import CpaasClient
 
         def person():
-            token = wait_for(lambda: sandbox.inbox("otp")["items"])[0]
+            token = until(lambda: sandbox.inbox("otp")["items"])[0]
             with CpaasClient(sandbox.url, sandbox.api_key) as client:
                 client.verify_otp(token["id"], token["code"])
 
@@ -83,7 +84,7 @@ class TestOtpOnboarding:
 
     def test_revokes_a_code_that_cannot_be_verified_any_more(self, run_example, sandbox):
         def person_without_luck():
-            token = wait_for(lambda: sandbox.inbox("otp")["items"])[0]
+            token = until(lambda: sandbox.inbox("otp")["items"])[0]
             wrong = "000000" if token["code"] != "000000" else "111111"
             from cpaas_provider.api import CpaasClient, CpaasNotVerifiedError
 
@@ -125,7 +126,7 @@ def approver(airflow_db):
             return found.json()["hitl_details"]
 
         def answer():
-            form.update(wait_for(open_form)[0])
+            form.update(until(open_form)[0])
             instance = form["task_instance"]
             done = api.patch(
                 f"/dags/{instance['dag_id']}/dagRuns/{instance['dag_run_id']}/taskInstances/approve/-1/hitlDetails",
@@ -301,7 +302,7 @@ class TestFailureAlerts:
         done = run_example("failure_alerts", files=6, broken=4)
         assert done.state == "failed"
         assert sandbox.inbox("sms")["total"] == 0
-        wait_for(lambda: sender.run_once() and sandbox.inbox("sms")["items"] and sandbox.inbox("email")["items"])
+        until(lambda: sender.run_once() and sandbox.inbox("sms")["items"] and sandbox.inbox("email")["items"])
         sender.stop()
         [alert] = sandbox.inbox("sms")["items"]
         assert alert["recipient"] == "2348035550100"

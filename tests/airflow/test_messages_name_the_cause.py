@@ -11,15 +11,8 @@ from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators import SendEmailOperator, SendSmsOperator
 from tests.airflow.harness.campaigns import TEXT, limit_batches, read_results, reject_recipients, requests, rows, sms
 from tests.airflow.harness.task_runner import TaskRunner
-from tests.airflow.harness.tries import Run, Try, new_dag
+from tests.airflow.harness.tries import run_operator
 from tests.sandbox import Sandbox, connection_json
-
-
-def run_operator(operator: Any, task_runner: TaskRunner, **given: Any) -> Try:
-    """Run a task of one operator once."""
-    with new_dag() as dag:
-        operator(task_id="one", **given)
-    return Run(task_runner, dag).run_try()
 
 
 def reasons(task_runner: TaskRunner, tmp_path: Path, source: Any, **given: Any) -> dict[int, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +39,6 @@ def connect(task_runner: TaskRunner, service: OddService, **extras: Any) -> None
     task_runner.connect("cpaas_default", host=service.url, **options)
 
 
-def tries(run: Run) -> Iterator[Try]:
-    """Yield what each try came to: until the task ends, and after two clears."""
-    for _ in range(3):
-        ended = run.run_try()
-        yield ended
-        while ended.state == "up_for_retry":
-            ended = run.run_try()
-            yield ended
-        run.clear()
-
-
 def check(service: OddService, ended: Try) -> None:
     """Check what is true whatever the service does."""
     told = [(exchange.answer.status, exchange.answer.body[:300]) for exchange in service.exchanges]
@@ -67,7 +56,7 @@ def test_campaign_sends_to_no_recipient_twice_and_names_those_not_sent_to(
         connect(task_runner, service)
         file = tmp_path / f"{seed}.jsonl"
         run = sms(task_runner, rows(12), on_unknown=policy, results_path=str(file), max_failure_ratio=1.0)
-        for ended in tries(run):
+        for ended in run.run_with_clears():
             check(service, ended)
             said = outcomes(file)
             assert set(said) == set(digits(12))
@@ -88,7 +77,7 @@ def test_single_send_is_made_once(task_runner: TaskRunner, kind: Kind, policy: s
     with serving(OddService(oddly(seed, most=4), random.Random(seed))) as service:
         connect(task_runner, service)
         run = kind.run(task_runner, on_unknown=policy, unknown_timeout=0)
-        for ended in tries(run):
+        for ended in run.run_with_clears():
             check(service, ended)
             if ended.state == "success" and not ended.result.get("unknown_recipients"):
                 assert service.claimed, f"{ended.result} has no answer with an id"
@@ -108,7 +97,7 @@ def test_idempotent_client_sends_each_message_once(task_runner: TaskRunner, seed
         connect(task_runner, service)
         with new_dag() as dag:
             task(task_id="own")(own)()
-        for ended in tries(Run(task_runner, dag)):
+        for ended in Run(task_runner, dag).run_with_clears():
             check(service, ended)
 
 
@@ -119,7 +108,7 @@ def test_email_campaign_whose_rejection_carries_an_id_is_unknown(task_runner: Ta
     with serving(OddService(always(400, body))) as service:
         connect(task_runner, service)
         run = email(task_runner, people, on_unknown=policy)
-        ended = list(tries(run))[-1]
+        ended = list(run.run_with_clears())[-1]
     assert sorted(map(len, service.batches)) == [PER_REQUEST] * 4
     assert (ended.result or ended.report)["unknown_recipients"] == 20
 
@@ -171,7 +160,7 @@ def test_purchase_is_called_what_the_contract_calls_it(
     with serving(OddService(always(200, answer))) as service:
         connect(task_runner, service)
         run = AIRTIME.run(task_runner, on_unknown="fail", unknown_timeout=0)
-        first = next(made := tries(run))
+        first = next(made := run.run_with_clears())
         list(made)
     allowed = purchase_outcomes(answer(service.exchanges[0].question))
     assert outcome_of(first) in allowed, first.error or first.result
@@ -201,7 +190,7 @@ def test_request_that_may_have_been_carried_out_is_made_once(
 ) -> None:
     with serving(OddService(always(status, body))) as service:
         connect(task_runner, service)
-        ended = list(tries(kind.run(task_runner, on_unknown="fail", unknown_timeout=0)))[-1]
+        ended = list(kind.run(task_runner, on_unknown="fail", unknown_timeout=0).run_with_clears())[-1]
     assert len(service.exchanges) == 1
     assert judge(service.exchanges[0].question, Answer(status, encoded(body))).verdicts == {UNKNOWN}
     assert (ended.state, ended.report["unknown_recipients"]) == ("failed", 1)

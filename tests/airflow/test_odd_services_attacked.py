@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import json
 import socket
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from tests.airflow.harness.campaigns import digits, outcomes, rows, sms
 from tests.airflow.harness.command_line import CommandLine
 from tests.airflow.harness.task_runner import TaskRunner
 from tests.airflow.harness.tries import Run
+from tests.unit.api.loopback import Loopback, Seen
 
 ITEM = {"field": "recipients", "message": "is not valid", "type": "invalid"}
 TABLE = {"id": "table-1", "columns": [{"id": "name", "name": "Name", "type": "TEXT"}]}
@@ -64,37 +64,12 @@ class RawService:
 
 @contextmanager
 def serving(service: RawService) -> Iterator[RawService]:
-    lock = threading.Lock()
+    def respond(connection: socket.socket, request: Seen) -> None:
+        connection.sendall(service.handle(request.method, request.target, json.loads(request.body or b"{}")))
 
-    def serve(connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as reader:
-            method, path, _ = reader.readline().decode().split()
-            length = 0
-            while line := reader.readline().strip():
-                name, _, value = line.decode().partition(":")
-                length = int(value) if name.lower() == "content-length" else length
-            fields = json.loads(reader.read(length) or b"{}")
-            with lock:
-                answered = service.handle(method, path, fields)
-            connection.sendall(answered)
-
-    def accept() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=serve, args=(connection,), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        service.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        threading.Thread(target=accept, daemon=True).start()
+    with Loopback(respond) as server:
+        service.url = server.url
         yield service
-        listener.shutdown(socket.SHUT_RDWR)
-
-
-def first_recipient(fields: dict[str, Any]) -> str:
-    return str(fields.get("recipients") or fields.get("recipient") or "2348031200000").split(",")[0]
 
 
 def result_list(fields: dict[str, Any]) -> bytes:
@@ -116,19 +91,8 @@ DOUBTFUL: dict[str, Reply] = {
 }
 
 
-def run_to_ends(run: Run) -> Iterator[Any]:
-    """Yield how each try ended: until the task ends, and after two clears."""
-    for _ in range(3):
-        ended = run.run_try()
-        yield ended
-        while ended.state == "up_for_retry":
-            ended = run.run_try()
-            yield ended
-        run.clear()
-
-
 def check(service: RawService, run: Run) -> None:
-    for ended in run_to_ends(run):
+    for ended in run.run_with_clears():
         assert max(service.received.values()) == 1, service.received
         report = ended.result or ended.report or {}
         assert not report.get("sent")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,17 +19,10 @@ from cpaas_provider.operators import (
 from tests.airflow.harness.campaigns import digits, limit_batches, reject_recipients, rows, sms
 from tests.airflow.harness.kinds import FailsAfterSend
 from tests.airflow.harness.task_runner import TaskRunner, fault
-from tests.airflow.harness.tries import Run, Try, new_dag
+from tests.airflow.harness.tries import Run, new_dag, run_operator
 
 PHONE = "08031234567"
 DIGITS = "2348031234567"
-
-
-def run_operator(operator: Any, task_runner: TaskRunner, **given: Any) -> Try:
-    """Run a task of one operator once."""
-    with new_dag() as dag:
-        operator(task_id="one", **given)
-    return Run(task_runner, dag).run_try()
 
 
 def logged(log: str, words: str) -> str:

@@ -49,7 +49,7 @@ def test_requests_in_one_piece_are_separated(server: BareServer) -> None:
     assert arrived.most_in_flight <= 3
 
 
-def test_a_request_in_pieces_is_one(server: BareServer) -> None:
+def test_request_in_pieces_counts_once(server: BareServer) -> None:
     whole = request(THREE, b"content-LENGTH:   %d" % len(THREE))
     answers(server, [whole[place : place + 1] for place in range(len(whole))], 1)
     arrived = server.arrived()
@@ -68,13 +68,13 @@ def test_our_client_takes_the_answer_for_an_accepted_message(server: BareServer)
     assert (server.arrived().requests, server.arrived().recipients) == (2, 4)
 
 
-def test_a_body_without_a_length_is_refused_and_not_counted(server: BareServer) -> None:
+def test_body_without_a_length_is_rejected_and_not_counted(server: BareServer) -> None:
     assert b"411 Length Required" in answers(server, [request(ONE, b"Transfer-Encoding: chunked")], 1)
     assert server.arrived().requests == 0
     assert server.arrived().requests_per_second == 0
 
 
-def test_asking_does_not_count_and_a_reset_forgets(server: BareServer) -> None:
+def test_reading_the_counters_counts_nothing_and_a_reset_clears_them(server: BareServer) -> None:
     answers(server, [request(ONE)], 1)
     assert server.arrived() == server.arrived()
     server.reset()

@@ -61,6 +61,8 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[tuple[Harness, str]]:
         yield harness, KEY if settings.get("auth_scheme") == "raw" else f"Bearer {KEY}"
 
 
+# The two whole modes, which between them have every setting but the scheme and the empty body of the third.
+@pytest.mark.parametrize("sandbox", MODES if TORTURE else ["default", "otherwise"], indirect=True)
 def test_schemathesis_finds_no_failure(sandbox: tuple[Harness, str], tmp_path: Path) -> None:
     harness, authorization = sandbox
     command = [

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,18 +14,10 @@ import pytest
 from cpaas_sandbox.core.context import Options
 from cpaas_sandbox.server import bind, make_server, url_of
 from tests.cpaas_sandbox.receiver import Receiver
+from tests.waiting import until
 
 KEY = "sk_test_unit"
 ADA, BAYO = "2348030000001", "2348030000002"
-
-
-def until(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
-    """Poll until a condition holds and return what it gave; fail when it never does."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.01)
-    return found
 
 
 class Harness:
@@ -85,7 +76,7 @@ class Harness:
             counts = dict(self.counters()["reports"])
             return None if counts.pop("due") else counts
 
-        return dict(until(done, 30))
+        return dict(until(done))
 
     def advance(self, seconds: float) -> None:
         self.control("POST", "clock/advance", {"seconds": seconds})
@@ -122,6 +113,13 @@ def sandbox(_server: Harness) -> Harness:
     """The shared sandbox, as new."""
     _server.control("POST", "reset")
     return _server
+
+
+@pytest.fixture
+def frozen(sandbox: Harness) -> Harness:
+    """The shared sandbox, whose clock stands still."""
+    sandbox.control("PUT", "clock", {"frozen": True})
+    return sandbox
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ import httpx
 import pytest
 
 from cpaas_sandbox.__main__ import main
-from tests.cpaas_sandbox.conftest import ADA, KEY, Harness, Raw, until
+from tests.cpaas_sandbox.conftest import ADA, KEY, Harness, Raw
 from tests.cpaas_sandbox.receiver import Receiver
+from tests.waiting import until
 
 COMMAND = [sys.executable, "-m", "cpaas_sandbox"]
 

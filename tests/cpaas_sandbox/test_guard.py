@@ -23,8 +23,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from cpaas_sandbox.core.context import Options
 from cpaas_sandbox.guard import Guard
-from tests.cpaas_sandbox.conftest import ADA, KEY, Harness, running, until
+from tests.cpaas_sandbox.conftest import ADA, KEY, Harness, running
 from tests.cpaas_sandbox.page.browser import CHROMIUM, DRIVER, browsing
+from tests.waiting import until
 
 JSON = "Content-Type: application/json"
 SMS = json.dumps({"recipients": ADA, "sender_id": "Acme", "content": "forged"}).encode()

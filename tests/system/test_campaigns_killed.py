@@ -39,7 +39,7 @@ def killing(postgres, tmp_path, request):
 
 
 @pytest.mark.parametrize("killing", [SEED], indirect=True)
-def test_a_sample_of_kills(killing):
+def test_sample_of_kills_breaks_no_promise(killing):
     killing.round(Plan(whole=1, mapped=0, kills=5, outages=0, foul=False, each=1, size=3_000, broken=("forgetful",)))
     # Where the machine is busy, few kills find a process that sends.
     for _ in range(MOST_FOUL_ROUNDS):
@@ -131,7 +131,7 @@ LAST = (Strike(TASK, 0.0, ("list", -1), RETRIES + 1),)
         story("resend", "failed", lines=(*SENT, line(None, None, "unknown"))),
     ],
 )
-def test_the_check_passes_what_was_promised(kept):
+def test_oracle_accepts_a_run_as_promised(kept):
     assert violations(kept) == []
 
 
@@ -163,7 +163,7 @@ def test_the_check_passes_what_was_promised(kept):
         (story("skip", lines=(line(1, ADA), line(2, BO, "unknown")), tries=1), "1 requests are unknown after 0 deaths"),
     ],
 )
-def test_the_check_sees_what_was_not(broken, said):
+def test_oracle_names_the_broken_promise(broken, said):
     assert any(said in wrong for wrong in violations(broken)), violations(broken)
 
 

@@ -38,7 +38,6 @@ def test_kills_with_other_readings_and_upserts_leave_the_list_equal_to_the_sourc
     url: str | None, tmp_path: Path
 ) -> None:
     with Killing(tmp_path, SEED, url, readings=True) as killing:
-        killing.round("whole", size=500, kills=1, foul=False, upserts=True)
         killing.round("parted", size=500, kills=1, foul=True)
         killing.round("whole", size=500, kills=1, foul=True, upserts=True)
     assert not killing.outcome.wrongs, "\n".join(killing.outcome.wrongs)

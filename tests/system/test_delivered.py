@@ -42,7 +42,7 @@ def see(plan, home, capsys):
 
 
 @pytest.mark.timeout(20 * MINUTE)
-def test_a_sample_of_kills(tmp_path, capsys):
+def test_sample_of_kills_loses_no_report(tmp_path, capsys):
     see(Plan(recipients=600, kills=2, seed=7), tmp_path, capsys)
 
 
@@ -100,7 +100,7 @@ def but(**changed):
     return dataclasses.replace(KEPT, **changed)
 
 
-def test_the_check_passes_what_is_as_it_must_be():
+def test_oracle_accepts_complete_evidence():
     assert violations(KEPT) == []
     assert violations(but(lines=known())) == []
 
@@ -135,5 +135,5 @@ def test_the_check_passes_what_is_as_it_must_be():
         (but(kills=(Kill(REPORTING, PROGRESS, (f"{ADA} sent",), 5.0),)), "1 acknowledged and lost by kill 1"),
     ],
 )
-def test_the_check_sees_what_is_not(broken, said):
+def test_oracle_names_what_is_missing_or_wrong(broken, said):
     assert any(said in wrong for wrong in violations(broken)), violations(broken)

@@ -116,7 +116,7 @@ def active(kept):
 
 @pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
 class TestPagesInABrowser:
-    """Every page of the provider in Airflow's UI, in both themes, on a screen and on a phone."""
+    """Every page of the provider in Airflow's UI, in both themes, on a screen and on a phone; see ``VIEWS``."""
 
     def test_have_no_fault(self, active, tmp_path):
         assert active.status == 0, active.printed
@@ -145,7 +145,7 @@ class TestPagesInABrowser:
             browser.browser.run("document.querySelector('main').append(document.createElement('button'))")
             assert [rule for rule, _ in browser.violations()] == ["button-name"]
 
-    def test_a_link_to_a_task_leaves_the_frame(self, kept, tmp_path):
+    def test_link_to_a_task_leaves_the_frame(self, kept, tmp_path):
         with watching(tmp_path / "profile") as browser:
             browser.log_in(kept.airflow.url, kept.airflow.token)
             assert "/dags/" in follow_task_link(browser, kept.airflow.url)

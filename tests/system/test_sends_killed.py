@@ -28,7 +28,7 @@ def killing(tmp_path, request):
 
 
 @pytest.mark.parametrize("killing", [SEED], indirect=True)
-def test_a_sample_of_kills(killing):
+def test_sample_of_kills_breaks_no_promise(killing):
     killing.round(Plan(cases=21, kills=8, outages=1, foul=False, plain=2))
     killing.round(Plan(cases=14, kills=5, outages=1, foul=True))
     print(killing.outcome)
@@ -84,7 +84,7 @@ def story(on_unknown="fail", state="success", arrivals=(1, 1), entry="accepted",
         story(state="failed", arrivals=(0, 0), entry="not_sent", tries=RETRIES + 1),
     ],
 )
-def test_the_check_passes_what_was_promised(kept):
+def test_oracle_accepts_a_run_as_promised(kept):
     assert violations(kept) == []
 
 
@@ -109,5 +109,5 @@ def test_the_check_passes_what_was_promised(kept):
         (story(state="failed", arrivals=(0, 0), entry="unknown", log="no word"), "without naming"),
     ],
 )
-def test_the_check_sees_what_was_not(broken, said):
+def test_oracle_names_the_broken_promise(broken, said):
     assert any(said in wrong for wrong in violations(broken))

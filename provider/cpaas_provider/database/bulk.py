@@ -63,7 +63,7 @@ def batched(values: Iterable[Value], size: int = BATCH) -> Iterator[list[Value]]
 
 def select_among(
     connection: Connection, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]
-) -> Iterator[ResultRow[Any]]:
+) -> Iterator[Any]:
     """Yield the rows of a query in which a column has one of some values, of which there may be any number."""
     for batch in batched(values):
         yield from connection.execute(query.where(column.in_(batch)))

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.sending.requests.request import SingleRequest
     from cpaas_provider.tasks.runner import Attempt
     from cpaas_provider.tasks.runtime import TaskRuntime
-    from cpaas_provider.tasks.single.request import SingleRequest
 
 T = TypeVar("T")
 SpecT = TypeVar("SpecT")

@@ -95,10 +95,23 @@ class TestCustomerList:
         assert any("李" in cell for row in rows for cell in row)
 
 
+def check_results(tmp_path: Path) -> None:
+    """Check that the results of the whole list have every row, with a reason that does not repeat its value."""
+    for task_id, rows in (("check", 1100), ("send_sms", 1100), ("send_email", 900)):
+        lines = [line for line in outcomes(tmp_path, task_id) if line["row"]]
+        assert len({line["row"] for line in lines}) == len(lines) > rows
+        reasons = {line["reason"] for line in lines if line["outcome"] == "invalid_row"}
+        assert reasons
+        assert not any("@" in reason for reason in reasons)
+        lost_digits = "phone lost its last digits in a spreadsheet (scientific notation)"
+        assert task_id != "check" or lost_digits in reasons
+
+
 class TestWholeList:
     def test_two_runs_agree_with_the_service_and_the_second_changes_no_row(self, run_example, sandbox, tmp_path):
         folder = {"folder": f"file://{tmp_path}/out"}
         sandbox.control("POST", "seed", {"lookups": [{"phone": COLLEAGUE, "dnd": False}]})
+        balance_before = sandbox.counters()["balance"]
         done = run_example("customer_campaign", **folder)
         assert done.state == "success"
         first = xcom(done, "summarise", "summary")
@@ -119,8 +132,10 @@ class TestWholeList:
         assert sms["recipients"] + sms["dnd"] == counters["lookups"] == check["recipients"] + 1
         assert sms["sent"] == sms["recipients"] == counters["sms"]["recipients"]
         assert email["sent"] == email["recipients"] == counters["email"]["recipients"] > 500
-        assert first["balance"] == counters["balance"]
+        # Of requests in flight together, the one that is answered last need not be the one that is charged last.
+        assert counters["balance"] <= first["balance"] < balance_before
         assert set(sent_to(sandbox).values()) == {1}
+        check_results(tmp_path)
 
         second = xcom(run_example("customer_campaign", **folder), "summarise", "summary")
         again = sandbox.counters()
@@ -128,18 +143,6 @@ class TestWholeList:
         assert second["contacts"]["unchanged"] == contacts["created"]
         assert second["contacts"]["requests"] == 0
         assert again["contacts"]["rows"] == contacts["created"]
-
-    def test_results_have_every_row_with_a_reason_and_without_its_value(self, run_example, sandbox, tmp_path):
-        sandbox.control("POST", "seed", {"lookups": [{"phone": COLLEAGUE, "dnd": False}]})
-        run_example("customer_campaign", folder=f"file://{tmp_path}/out")
-        for task_id, rows in (("check", 1100), ("send_sms", 1100), ("send_email", 900)):
-            lines = [line for line in outcomes(tmp_path, task_id) if line["row"]]
-            assert len({line["row"] for line in lines}) == len(lines) > rows
-            reasons = {line["reason"] for line in lines if line["outcome"] == "invalid_row"}
-            assert reasons
-            assert not any("@" in reason for reason in reasons)
-        reasons = {line["reason"] for line in outcomes(tmp_path, "check") if line["outcome"] == "invalid_row"}
-        assert "phone lost its last digits in a spreadsheet (scientific notation)" in reasons
 
     def test_national_number_is_read_with_the_country_of_its_row(self, run_example, sandbox, tmp_path):
         american = tmp_path / "american.csv"

@@ -28,7 +28,7 @@ def airflow(airflow_db: Path) -> Iterator[Airflow]:
 
     def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command, env = [str(COMMAND), *arguments], {**os.environ, **environment}
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
     yield call
     # Their passwords are written with the key of a program that has ended; nobody in this process can read them.

@@ -33,7 +33,8 @@ from tests.airflow.harness.task_runner import TaskRunner, address, digits, fault
 from tests.airflow.harness.tries import Run, new_dag
 from tests.ports import listening
 from tests.unit.database.conftest import postgres_url as postgres_url
-from tests.unit.delivery.running_receiver import running, until
+from tests.unit.delivery.running_receiver import running
+from tests.waiting import until
 
 Cli = Callable[..., CommandResult]
 SECRETS = ("Meet at noon", "sk_test_")

@@ -19,11 +19,11 @@ from sqlalchemy import update
 
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema.campaigns import campaigns
-from tests.airflow.cli.test_receiver import until
 from tests.airflow.harness.task_runner import digits, fault, forget_campaign_database, phone
 from tests.airflow_home import settings_for
 from tests.processes import Started
 from tests.sandbox import Sandbox, connection_json
+from tests.waiting import until
 
 COMMAND = str(Path(sys.executable).with_name("airflow"))
 Airflow = Callable[..., "subprocess.Popen[str]"]
@@ -58,7 +58,7 @@ def airflow(airflow_db: object, ctrl_c_handler: None, sandbox: Sandbox, tmp_path
 
 def ended(process: subprocess.Popen[str], typed: str = "") -> tuple[int, str, str]:
     """Return the exit status and what was printed."""
-    out, err = process.communicate(typed, timeout=60)
+    out, err = process.communicate(typed)
     assert "Traceback" not in err
     return process.returncode, out, err
 
@@ -143,7 +143,7 @@ def test_doctor_on_a_machine_where_nothing_is_configured(tmp_path: Path) -> None
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "_AIRFLOW"))}
     environment |= settings_for(tmp_path / "home")
     command = [COMMAND, "cpaas", "doctor", "--output", "json"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     found = {one["check"]: one["status"] for one in json.loads(done.stdout)}
     assert found["versions"] == found["configuration"] == "ok"

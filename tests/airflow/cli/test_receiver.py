@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator, Set
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from cpaas_provider.delivery.tracking.report_store import ReportStore
 from tests.ports import reserved_ports
 from tests.processes import Started
 from tests.receivers import forking, workers
+from tests.waiting import MOST_SECONDS, until
 
 COMMAND = str(Path(sys.executable).with_name("airflow"))
 CONNECTION = json.dumps({"conn_type": "cpaas", "host": "https://api.example.com", "password": "sk_test_received"})
@@ -78,19 +78,12 @@ class Receiver:
             return [json.loads(body) for body in reading.execute(select(reports.c.body)).scalars()]
 
 
-def until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < deadline, "It did not happen."
-        time.sleep(0.05)
-
-
 @contextmanager
 def running(folder: Path, *more: str, prefix: str = "/cpaas", port: int | None = None) -> Iterator[Receiver]:
     receiver = Receiver(folder, *more, port=port)
     try:
-        until(lambda: receiver.get(f"{prefix}/health") == 200 or not receiver.started.alive)
-        assert receiver.started.alive, receiver.log.read_text()
+        ready = receiver.started.wait_until(lambda: receiver.get(f"{prefix}/health") == 200, MOST_SECONDS)
+        assert ready, receiver.log.read_text()
         yield receiver
     finally:
         receiver.started.stop()
@@ -198,16 +191,21 @@ class TestForkedWorkers:
         until(lambda: len(pids(receiver) - without) == 2)
         return pids(receiver)
 
-    def test_workers_are_forked_by_a_process_with_one_thread_and_no_open_files(self, tmp_path: Path) -> None:
-        with running(tmp_path, "--workers", "2") as receiver:
-            self.wait_for_workers(receiver)
-            assert self.post(receiver, 1) == 200
-            forker = forking(receiver.started.session)
-            assert forker is not None
-            assert {one.ppid() for one in workers(receiver.started.session)} == {forker.pid}
-            assert forker.num_threads() == 1
-            assert forker.net_connections("inet") == []
-            assert [one.path for one in forker.open_files() if one.path != str(receiver.log)] == []
+    @pytest.fixture(scope="class")
+    def receiver(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+        """A receiver with two workers, however often they are replaced."""
+        with running(tmp_path_factory.mktemp("forked"), "--workers", "2") as receiver:
+            yield receiver
+
+    def test_workers_are_forked_by_a_process_with_one_thread_and_no_open_files(self, receiver: Receiver) -> None:
+        self.wait_for_workers(receiver)
+        assert self.post(receiver, 1) == 200
+        forker = forking(receiver.started.session)
+        assert forker is not None
+        assert {worker.ppid() for worker in workers(receiver.started.session)} == {forker.pid}
+        assert forker.num_threads() == 1
+        assert forker.net_connections("inet") == []
+        assert [file.path for file in forker.open_files() if file.path != str(receiver.log)] == []
 
     def test_modules_of_workers_are_imported_before_the_fork(self) -> None:
         # As the command does before it starts workers: they find the tables there.
@@ -226,23 +224,21 @@ class TestForkedWorkers:
     def path(self) -> str:
         return callback_url("/cpaas", "cpaas_alone", "sk_test_received", TOKEN)
 
-    def test_killed_worker_is_replaced(self, tmp_path: Path) -> None:
-        with running(tmp_path, "--workers", "2") as receiver:
-            before = self.wait_for_workers(receiver)
-            victim = min(before)
-            os.kill(victim, signal.SIGKILL)
-            assert self.wait_for_workers(receiver, without={victim}) & before == before - {victim}
-            assert self.post(receiver, 1) == 200
+    def test_killed_worker_is_replaced(self, receiver: Receiver) -> None:
+        before = self.wait_for_workers(receiver)
+        victim = min(before)
+        os.kill(victim, signal.SIGKILL)
+        assert self.wait_for_workers(receiver, without={victim}) & before == before - {victim}
+        assert self.post(receiver, 2) == 200
 
-    def test_all_workers_are_replaced_after_their_forking_process_is_killed(self, tmp_path: Path) -> None:
-        with running(tmp_path, "--workers", "2") as receiver:
-            before = self.wait_for_workers(receiver)
-            forker = forking(receiver.started.session)
-            assert forker is not None
-            forker.kill()
-            self.wait_for_workers(receiver, without=before)
-            until(lambda: not before & {one.pid for one in receiver.started.processes()})
-            assert self.post(receiver, 1) == 200
+    def test_all_workers_are_replaced_after_their_forking_process_is_killed(self, receiver: Receiver) -> None:
+        before = self.wait_for_workers(receiver)
+        forker = forking(receiver.started.session)
+        assert forker is not None
+        forker.kill()
+        self.wait_for_workers(receiver, without=before)
+        until(lambda: not before & {process.pid for process in receiver.started.processes()})
+        assert self.post(receiver, 3) == 200
 
     def test_signal_to_all_processes_ends_the_receiver_with_all_reports_stored(self, tmp_path: Path) -> None:
         with running(tmp_path, "--workers", "2") as receiver:
@@ -270,7 +266,7 @@ def pids(receiver: Receiver) -> set[int]:
 class TestStartFailures:
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command, env = [COMMAND, "cpaas", "receiver", *arguments], {**os.environ, **environment}
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
     @pytest.mark.parametrize("workers", ["1", "2"])
     def test_port_in_use_ends_the_command(self, tmp_path: Path, workers: str) -> None:

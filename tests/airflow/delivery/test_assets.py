@@ -315,13 +315,13 @@ class TestServing:
 
         from cpaas_provider.assets.publisher import EventPublisher
         from cpaas_provider.delivery.background_job import run_while_serving
-        from tests.airflow.harness.examples import wait_for
+        from tests.waiting import until
 
         dag_id = scheduled(on_campaign_finished())
         finished(store, "spring")
         before = set(threading.enumerate())
         with TestClient(run_while_serving(FastAPI(), EventPublisher)):
-            wait_for(lambda: runs_of(dag_id))
+            until(lambda: runs_of(dag_id))
         assert set(threading.enumerate()) <= before
 
     def test_publishes_again_after_the_database_failed(self, airflow_db, scheduled, tmp_path, monkeypatch, caplog):
@@ -330,7 +330,7 @@ class TestServing:
 
         from cpaas_provider.assets import publisher
         from cpaas_provider.delivery.background_job import run_while_serving
-        from tests.airflow.harness.examples import wait_for
+        from tests.waiting import until
 
         dag_id = scheduled(on_campaign_finished())
         monkeypatch.setattr(publisher, "PAUSE", 0.05)
@@ -338,12 +338,12 @@ class TestServing:
         folder.write_text("in the way")
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{folder / 'store.db'}")
         with TestClient(run_while_serving(FastAPI(), publisher.EventPublisher)):
-            wait_for(lambda: "Delivery events were not published" in caplog.text)
+            until(lambda: "Delivery events were not published" in caplog.text)
             folder.unlink()
             folder.mkdir()
             with open_database() as store:
                 finished(store, "spring")
-            wait_for(lambda: runs_of(dag_id))
+            until(lambda: runs_of(dag_id))
         assert caplog.text.count("Delivery events were not published") == 1
 
 

@@ -32,9 +32,10 @@ from tests.ports import closed_port, listening
 from tests.unit.api.generated_answers import encoded
 from tests.unit.api.question import Answer, Question
 from tests.unit.delivery.report_builders import report, save_reports
-from tests.unit.delivery.running_receiver import running, until
+from tests.unit.delivery.running_receiver import running
 from tests.unit.sending.odd_service import OddService, always
 from tests.unit.sending.odd_service import serving as serving_odd
+from tests.waiting import until
 
 TIMEOUT = 0.5
 

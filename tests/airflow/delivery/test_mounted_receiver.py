@@ -14,7 +14,8 @@ import structlog
 
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
 from tests.ports import listening
-from tests.unit.delivery.running_receiver import PATIENCE, running, until
+from tests.unit.delivery.running_receiver import PATIENCE, running
+from tests.waiting import until
 
 CONN_ID = "cpaas_hung_up"
 CONNECTION = {"conn_type": "cpaas", "host": "https://api.example.com", "password": "sk_test_hung_up"}

@@ -7,11 +7,9 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 EXAMPLES = Path(__file__).parents[3] / "example_dags"
 RUN_WITHIN = 180
@@ -91,12 +89,3 @@ def xcom(run: Any, task_id: str, key: str = "return_value") -> Any:
         row = session.scalars(found).first()
     value = row.value if row else None
     return json.loads(value) if isinstance(value, str) else value
-
-
-def wait_for(look: Callable[[], T], within: float = 30.0) -> T:
-    """Return what ``look`` finds as soon as it finds something."""
-    deadline = time.monotonic() + within
-    while not (found := look()):
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
-    return found

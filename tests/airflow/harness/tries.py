@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -169,6 +169,16 @@ class Run:
             seen.append(self.run_try(task_id, map_index))
         return seen
 
+    def run_with_clears(self) -> Iterator[Try]:
+        """Yield what each try of the only task came to: until it ends, and until it ends again after two clears."""
+        for _ in range(3):
+            ended = self.run_try()
+            yield ended
+            while ended.state == "up_for_retry":
+                ended = self.run_try()
+                yield ended
+            self.clear()
+
     def clear(self, task_id: str | None = None, map_index: int = -1, *, drop_state: bool = False) -> Run:
         """Clear a task instance as Airflow 3.3 does; ``drop_state`` forgets its state, too, as 3.4 does by itself."""
         task_id = task_id or self._only_task()
@@ -270,6 +280,13 @@ class Run:
         found = session.scalar(select(TaskInstance).where(*self._where(TaskInstance, task_id, map_index)))
         assert found is not None, f"no task instance {task_id}[{map_index}]"
         return found
+
+
+def run_operator(operator: Callable[..., Any], task_runner: TaskRunner, **arguments: Any) -> Try:
+    """Run a task of one operator once."""
+    with new_dag() as dag:
+        operator(task_id="one", **arguments)
+    return Run(task_runner, dag).run_try()
 
 
 def stored_rows(run_id: str) -> list[TaskStateStoreModel]:

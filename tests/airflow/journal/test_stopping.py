@@ -14,9 +14,9 @@ import pytest
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.operators import base
 from cpaas_provider.sending import shutdown
-from tests.airflow.harness.examples import wait_for
 from tests.airflow.harness.kinds import AIRTIME, OTP, ROW, SMS, Kind
 from tests.airflow.harness.task_runner import TaskRunner, fault
+from tests.waiting import until
 
 ENOUGH = pytest.mark.parametrize("kind", [SMS, AIRTIME, ROW], ids=lambda kind: kind.name)
 
@@ -50,7 +50,7 @@ class Stopper:
 
     def _stop(self) -> None:
         assert self._when is not None
-        wait_for(self._when, within=10)
+        until(self._when)
         self._when = None
         # Airflow may say it more than once.
         self._running.on_kill()

@@ -19,9 +19,9 @@ from cpaas_provider.notifications import SmsNotifier
 from cpaas_provider.notifications._runtime import background, message
 from cpaas_provider.notifications._runtime.alerts import AlertGroups
 from cpaas_provider.notifications._runtime.background import BackgroundSender, send_while_serving
-from tests.airflow.harness.examples import wait_for
 from tests.airflow.notifications.callers import ON_CALL, context
 from tests.airflow.notifications.conftest import QUICK
+from tests.waiting import until
 
 
 @pytest.mark.usefixtures("quick")
@@ -30,9 +30,9 @@ def test_runs_as_long_as_the_application_is_served(task_runner, texts, monkeypat
     with TestClient(send_while_serving(FastAPI(), get_receiver_connection)):
         notifier = SmsNotifier(recipients=ON_CALL, window=1)
         notifier(context(1))
-        wait_for(texts)
+        until(texts)
         notifier(context(2))
-        wait_for(lambda: len(texts()) == 2)
+        until(lambda: len(texts()) == 2)
     assert BackgroundSender(get_receiver_connection).run_once()
 
 

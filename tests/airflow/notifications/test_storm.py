@@ -18,10 +18,10 @@ from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.notifications import SmsNotifier
 from cpaas_provider.notifications._runtime import background
 from cpaas_provider.notifications._runtime.background import BackgroundSender
-from tests.airflow.harness.examples import wait_for
 from tests.airflow.notifications.callers import ON_CALL, Callers, context
 from tests.sandbox import connection_json
 from tests.unit.database.conftest import postgres_url  # noqa: F401 - the fixture
+from tests.waiting import until
 
 LINK = "http://localhost:8080/dags/orders/runs/now"
 
@@ -103,14 +103,14 @@ def test_500_failing_tasks_beside_an_api_server_send_one_message_and_wait_for_no
     for one in crowd:
         one.begin()
     assert [one.read() for one in crowd] == ["returned"] * 4
-    [text] = wait_for(lambda: texts(service))
+    [text] = until(lambda: texts(service))
     assert text.partition(" since ")[0] == "Airflow: 500 alerts"
     # Those within the window are reported when it closes, without a further failure.
     SmsNotifier(recipients=ON_CALL)(context(1))
     SmsNotifier(recipients=ON_CALL)(context(2))
     assert group(database).alerts == 2
     later(database, timedelta(minutes=6))
-    wait_for(lambda: len(texts(service)) == 2)
+    until(lambda: len(texts(service)) == 2)
     assert texts(service)[1].startswith("Airflow: 2 alerts since ")
     assert service.counters()["sms"] == {"requests": 2, "recipients": 2}
 
@@ -119,7 +119,7 @@ def test_alerts_of_a_killed_caller_are_sent_by_the_next(service, database, start
     killed = start(3, 3)
     assert killed.read() == "ready"
     killed.begin()
-    wait_for(lambda: (row := group(database)) and row.alerts == 3)
+    until(lambda: (row := group(database)) and row.alerts == 3)
     killed.kill()
     assert texts(service) == []
     later(database, timedelta(seconds=30))
@@ -132,7 +132,7 @@ def test_alerts_of_a_killed_caller_are_sent_by_the_api_server(service, database,
     killed = start(3, 3)
     assert killed.read() == "ready"
     killed.begin()
-    wait_for(lambda: (row := group(database)) and row.alerts == 3)
+    until(lambda: (row := group(database)) and row.alerts == 3)
     killed.kill()
     sender = BackgroundSender(get_receiver_connection)
     assert sender.run_once()
@@ -149,7 +149,7 @@ def test_caller_killed_during_its_request_is_reported_and_not_repeated(service, 
     killed = start(1, 1)
     assert killed.read() == "ready"
     killed.begin()
-    wait_for(lambda: (row := group(database)) and row.in_flight == 1)
+    until(lambda: (row := group(database)) and row.in_flight == 1)
     killed.kill()
     service.control("PUT", "scene", {"faults": []})
     later(database, timedelta(minutes=6))

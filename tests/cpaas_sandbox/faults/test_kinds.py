@@ -17,8 +17,9 @@ from cpaas_sandbox.core.context import Options
 from cpaas_sandbox.faults.kinds import KINDS, OddForm
 from cpaas_sandbox.faults.odd_answers import DeadId, NoteForm, PurchaseForm, RefusalForm
 from cpaas_sandbox.faults.rules import MAX_RULES, Rule
-from tests.cpaas_sandbox.conftest import ADA, KEY, Harness, Raw, running, until
+from tests.cpaas_sandbox.conftest import ADA, KEY, Harness, Raw, running
 from tests.system.killing.weather import FAULTS, SENDS, misleading
+from tests.waiting import until
 
 SMS = json.dumps({"recipients": ADA, "sender_id": "Acme", "content": "Hello"}).encode()
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cpaas_sandbox.conftest import ADA, Harness, until
+from tests.cpaas_sandbox.conftest import ADA, Harness
 from tests.cpaas_sandbox.page.browser import CHROMIUM, DRIVER, FLAGS, Browser, browsing
 from tests.cpaas_sandbox.receiver import Receiver
+from tests.waiting import until
 
 FILES = {"/": "text/html", "/_page/inbox.js": "text/javascript", "/_page/inbox.css": "text/css"}
 EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"

@@ -13,17 +13,12 @@ import pytest
 
 from cpaas_sandbox.core.context import Options
 from cpaas_sandbox.core.validation import is_loopback
-from tests.cpaas_sandbox.conftest import ADA, BAYO, KEY, Harness, running, until
+from tests.cpaas_sandbox.conftest import ADA, BAYO, KEY, Harness, running
 from tests.cpaas_sandbox.receiver import Receiver
+from tests.waiting import until
 
 HOUR = 3600
 SECRET = "whsec_of_the_tests"
-
-
-@pytest.fixture
-def frozen(sandbox: Harness) -> Harness:
-    sandbox.control("PUT", "clock", {"frozen": True})
-    return sandbox
 
 
 def counts(**more: int) -> dict[str, int]:

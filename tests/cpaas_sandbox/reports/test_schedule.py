@@ -10,18 +10,13 @@ import httpx
 import pytest
 
 from cpaas_sandbox.reports.outcomes import REASONS, seeded_uniform
-from tests.cpaas_sandbox.conftest import ADA, BAYO, Harness, until
+from tests.cpaas_sandbox.conftest import ADA, BAYO, Harness
 from tests.cpaas_sandbox.receiver import Receiver
+from tests.waiting import until
 
 HOUR = 3600
 EMAIL = {"recipients": "ada@example.com", "sender_id": "n@acme.example", "content": "x"}
 AIRTIME = {"network": "MTN", "amount": 60, "recipient": ADA}
-
-
-@pytest.fixture
-def frozen(sandbox: Harness) -> Harness:
-    sandbox.control("PUT", "clock", {"frozen": True})
-    return sandbox
 
 
 def phone_list(count: int) -> str:

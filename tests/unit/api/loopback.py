@@ -8,7 +8,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -44,14 +43,6 @@ def reset(connection: socket.socket) -> None:
     """Break a connection off as a crash does, by RST: the last thing a script does."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     raise ConnectionAbortedError
-
-
-def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-    """Poll until a condition holds; fail when it never does."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.005)
 
 
 class Loopback:

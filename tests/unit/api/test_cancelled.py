@@ -13,9 +13,10 @@ import pytest
 
 from cpaas_provider.api.client import AsyncCpaasClient
 from tests.proxies import proxy_server
+from tests.waiting import until
 
 from .conftest import KEY
-from .loopback import Loopback, answering, until
+from .loopback import Loopback, answering
 
 TABLE = {"id": "table-1", "name": "people", "columns": []}
 

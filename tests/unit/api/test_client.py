@@ -16,9 +16,10 @@ import pytest
 
 from cpaas_provider.api import AsyncCpaasClient, CpaasClient, errors, operations
 from cpaas_provider.api.rate_limit import RateLimiter
+from tests.waiting import until
 
 from .conftest import KEY
-from .loopback import Loopback, Seen, answering, http, until
+from .loopback import Loopback, Seen, answering, http
 
 pytestmark = pytest.mark.usefixtures("no_rest")
 

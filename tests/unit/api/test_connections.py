@@ -19,7 +19,8 @@ from cpaas_provider.api.http.transport import AsyncTransport
 from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
 from tests.unit.api.conftest import KEY, Send
-from tests.unit.api.loopback import Loopback, Seen, answering, http, until
+from tests.unit.api.loopback import Loopback, Seen, answering, http
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("no_rest")
 

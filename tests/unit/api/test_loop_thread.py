@@ -12,8 +12,9 @@ import pytest
 
 from cpaas_provider.api.http.transport import SyncTransport
 from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
-from tests.unit.api.loopback import Loopback, Seen, answering, until
+from tests.unit.api.loopback import Loopback, Seen, answering
 from tests.unit.api.test_transport import at, request
+from tests.waiting import until
 
 
 def threads() -> int:

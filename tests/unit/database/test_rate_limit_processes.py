@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from tests.sandbox import Sandbox
-from tests.unit.api.loopback import until
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
 PROCESSES = 4
@@ -76,7 +76,7 @@ def test_four_processes_together_stay_within_the_limit(sandbox: Sandbox, url: st
 def test_remaining_processes_stay_within_the_limit_after_a_kill(sandbox: Sandbox, url: str) -> None:
     with senders(sandbox, url, 50, 25) as processes:
         began = go(processes)
-        until(lambda: sandbox.counters()["sms"]["requests"] >= 15, 60)
+        until(lambda: sandbox.counters()["sms"]["requests"] >= 15)
         processes[0].kill()
         assert [process.wait(120) for process in processes[1:]] == [0] * (PROCESSES - 1)
         assert processes[0].wait() < 0

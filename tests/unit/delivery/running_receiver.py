@@ -7,7 +7,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
 from cpaas_provider.delivery.receiver.writer import MAX_PENDING, ReceivedReport, ReportWriter, StoreResult
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 from tests.ports import listening
+from tests.waiting import until
 
 PATIENCE = 30.0
 SHOP = ConnectionSecrets(("of-callbacks", "of-callbacks-before"), "of-webhooks", "X-Signature")
@@ -182,14 +182,6 @@ def running(app: Any, listener: socket.socket) -> Iterator[None]:
         server.should_exit = True
         thread.join(PATIENCE)
         assert not thread.is_alive()
-
-
-def until(happened: Callable[[], bool]) -> None:
-    """Wait for something, within bounds."""
-    deadline = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < deadline, "It did not happen."
-        time.sleep(0.01)
 
 
 async def together(served: Served, numbers: Sequence[int]) -> list[int]:

@@ -20,7 +20,7 @@ from cpaas_provider.hooks._rate_limit.limiter import LATEST, TRIES, SharedRateLi
 from cpaas_provider.hooks._rate_limit.reservations import ReservedMoments, SharedLimit, Wanted, reserve
 from cpaas_provider.hooks.connection import CpaasConnection
 from tests.sandbox import Sandbox
-from tests.unit.api.loopback import until
+from tests.waiting import until
 
 ROUND_TRIP = 0.01
 

@@ -34,13 +34,6 @@ def service() -> Iterator[RowService]:
         yield running
 
 
-@pytest.fixture
-def client(service: RowService) -> Iterator[httpx.Client]:
-    headers = {"Authorization": f"Bearer {service.api_key}"}
-    with httpx.Client(base_url=service.url, headers=headers, trust_env=False, verify=False) as running:
-        yield running
-
-
 def _create(client: httpx.Client, **cells: Any) -> str:
     response = client.post("/lists/contact/rows", json={"columns": cells})
     assert response.status_code == 200, response.text

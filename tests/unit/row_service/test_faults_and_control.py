@@ -23,13 +23,6 @@ def service() -> Iterator[RowService]:
         yield running
 
 
-@pytest.fixture
-def client(service: RowService) -> Iterator[httpx.Client]:
-    headers = {"Authorization": f"Bearer {service.api_key}"}
-    with httpx.Client(base_url=service.url, headers=headers, trust_env=False, verify=False) as running:
-        yield running
-
-
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault not in OTHER])
 def test_name_of_a_fault_shows_whether_the_request_is_carried_out(
     service: RowService, client: httpx.Client, fault: str

@@ -20,12 +20,6 @@ def state(sandbox: Harness, purchase: dict[str, Any]) -> str:
     return str(found[0]["status"])
 
 
-@pytest.fixture
-def frozen(sandbox: Harness) -> Harness:
-    sandbox.control("PUT", "clock", {"frozen": True})
-    return sandbox
-
-
 def test_purchase_record_has_every_field(frozen: Harness) -> None:
     frozen.control("PUT", "balance", {"balance": 500})
     purchase = buy(frozen, external_ref="gift-1", callback="http://127.0.0.1:9/")

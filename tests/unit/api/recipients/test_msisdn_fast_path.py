@@ -91,20 +91,6 @@ def test_every_region_and_kind_of_number_in_every_plain_writing() -> None:
     assert differences(in_every_writing()) == []
 
 
-def mistyped() -> Iterator[tuple[object, str | None]]:
-    chance = random.Random(3)
-    for region, code, national in chance.choices(EXAMPLES, k=12_000):
-        digits = list(chance.choice(["", "0", code, "+" + code]) + national)
-        digits[-chance.randint(1, len(national))] = chance.choice("0123456789")
-        if chance.random() < 0.3:
-            digits.insert(chance.randint(1, len(digits)), chance.choice("0123456789"))
-        yield "".join(digits), chance.choice([region, region, None])
-
-
-def test_numbers_with_a_wrong_digit() -> None:
-    assert differences(mistyped()) == []
-
-
 @pytest.mark.parametrize(("code", "national"), ABROAD)
 def test_numbers_of_no_country(code: str, national: str) -> None:
     assert outcome(f"+{code}{national}", None) == by_the_library(f"+{code}{national}", None) == code + national

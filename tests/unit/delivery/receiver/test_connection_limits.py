@@ -26,7 +26,8 @@ from cpaas_provider.delivery.receiver.http.connection_limits import (
 )
 from tests.ports import listening
 from tests.unit.delivery.receiver.slow_senders import answer_of
-from tests.unit.delivery.running_receiver import PATIENCE, until
+from tests.unit.delivery.running_receiver import PATIENCE
+from tests.waiting import until
 
 MOST = 20
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"

@@ -18,7 +18,8 @@ from cpaas_provider.delivery.receiver.http import request
 from cpaas_provider.delivery.receiver.http.load_limits import LoadLimiter, WaitTimer
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
 from tests.unit.delivery.receiver.slow_senders import UNREAD, answer_of, head, trickling
-from tests.unit.delivery.running_receiver import PATIENCE, REPORT, SHOP, Served, serving, until
+from tests.unit.delivery.running_receiver import PATIENCE, REPORT, SHOP, Served, serving
+from tests.waiting import until
 
 BOUND = 10
 DOORS = ["callback", "webhook"]

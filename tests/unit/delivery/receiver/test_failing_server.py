@@ -13,9 +13,10 @@ from cpaas_provider.delivery.receiver import app, endpoints
 from cpaas_provider.delivery.receiver.http import responses
 from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 from tests.tcp_proxy import Mode, Proxy
-from tests.unit.delivery.running_receiver import REPORT, Served, serving, until
+from tests.unit.delivery.running_receiver import REPORT, Served, serving
 from tests.unit.failing_server import behind as behind  # as fixtures
 from tests.unit.failing_server import proxy as proxy
+from tests.waiting import until
 
 WELL, UNWELL = (200, {"status": "ok"}), (503, {"status": "database unavailable"})
 

@@ -15,7 +15,8 @@ from cpaas_provider.delivery.receiver.writer import ReceivedReport, ReportWriter
 from cpaas_provider.delivery.reports import MAX_RECIPIENT, normalise_recipient, read_report
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 from tests.unit.delivery.report_builders import ADA, OBI, WHEN, counts, outcomes, report, to
-from tests.unit.delivery.running_receiver import SHOP, TOKEN, Served, serving, together, until
+from tests.unit.delivery.running_receiver import SHOP, TOKEN, Served, serving, together
+from tests.waiting import until
 
 PACK = to(ADA, OBI)
 # In lower case it is a character longer for each of its own.

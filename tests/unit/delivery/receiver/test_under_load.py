@@ -14,7 +14,8 @@ from cpaas_provider.delivery.receiver import endpoints
 from cpaas_provider.delivery.receiver.http import request
 from cpaas_provider.delivery.receiver.http.responses import MAX_BODY
 from tests.unit.delivery.receiver.slow_senders import UNREAD, answer_of, head, trickling
-from tests.unit.delivery.running_receiver import REPORT, Served, serving, together, until
+from tests.unit.delivery.running_receiver import REPORT, Served, serving, together
+from tests.waiting import until
 
 BOUND = 20
 
