@@ -35,7 +35,6 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy import Row as ResultRow
 
 from cpaas_provider.database.schema.base import REPORT_DIALECTS, UtcDateTime
 
