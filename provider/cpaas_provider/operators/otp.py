@@ -130,7 +130,7 @@ class VerifyOtpOperator(CpaasOperator):
         from cpaas_provider.api.models.otp import OtpOutcome
         from cpaas_provider.api.values import no_value_reason
         from cpaas_provider.hooks.activity import record_passcode_outcome
-        from cpaas_provider.sending.probes import otp_record
+        from cpaas_provider.sending.requests.probes import otp_record
 
         token = self.rendered("token")
         if reason := no_value_reason(token):
@@ -174,7 +174,7 @@ class GetOtpOperator(CpaasOperator):
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Read the record."""
-        from cpaas_provider.sending.probes import otp_record
+        from cpaas_provider.sending.requests.probes import otp_record
 
         return otp_record(client.get_otp(self.otp_id))
 
@@ -196,7 +196,7 @@ class FindOtpsOperator(CpaasOperator):
 
     def request(self, client: CpaasClient, connection: CpaasConnection) -> list[dict[str, Any]]:
         """Read the records."""
-        from cpaas_provider.sending.probes import otp_record
+        from cpaas_provider.sending.requests.probes import otp_record
 
         return [otp_record(token) for token in client.find_otps(self.rendered("recipient"))]
 

@@ -26,7 +26,7 @@ from cpaas_provider.operators.contacts import CreateContactRowOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, LogEntry, Result, State
-from cpaas_provider.sending.probes import OtpRecordProbe
+from cpaas_provider.sending.requests.probes import OtpRecordProbe
 from tests import journals
 from tests.airflow.harness.command_line import CommandLine, CommandResult
 from tests.airflow.harness.running import copy_row

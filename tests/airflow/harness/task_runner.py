@@ -27,7 +27,7 @@ from sqlalchemy import delete
 from cpaas_provider.api import core
 from cpaas_provider.sending import engine
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE, CAMPAIGN_TRIES
-from cpaas_provider.sending.probes import OtpRecordProbe
+from cpaas_provider.sending.requests.probes import OtpRecordProbe
 from tests.airflow.harness.examples import bounded
 from tests.airflow.harness.running import DagRunResult, run
 from tests.ports import closed_port

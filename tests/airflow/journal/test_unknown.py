@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import timezone
 
 from cpaas_provider.sending import engine
-from cpaas_provider.sending.probes import OtpRecordProbe
+from cpaas_provider.sending.requests.probes import OtpRecordProbe
 from tests.airflow.harness.kinds import AIRTIME, EMAIL, LOST, OTP, ROW, SMS, FailsAfterSend, Kind
 from tests.airflow.harness.task_runner import TaskRunner, digits, fault, phone
 

@@ -16,7 +16,7 @@ from cpaas_provider.api.errors import (
     CpaasUnknownOutcomeError,
 )
 from cpaas_provider.api.models.otp import OtpToken
-from cpaas_provider.sending.probes import CLOCK_SKEW, OtpRecordProbe
+from cpaas_provider.sending.requests.probes import CLOCK_SKEW, OtpRecordProbe
 from tests.unit.sending.records import record as request
 
 RECIPIENT = "2348030001111"

@@ -15,8 +15,8 @@ from cpaas_provider.cli.messages.suppressions import open_suppressions
 from cpaas_provider.cli.messages.typed import StandardInput, read_recipients
 from cpaas_provider.cli.running import FAILED, UNKNOWN, after_sending, connection_of, guarded
 from cpaas_provider.cli.terminal import aside, print_record, read_secret, say, warn
-from cpaas_provider.sending.probes import otp_record
 from cpaas_provider.sending.requests.phone import OtpRequest
+from cpaas_provider.sending.requests.probes import otp_record
 
 _PROBE_SECONDS = 20
 """How long the command reads the records of the recipient if the response was lost."""

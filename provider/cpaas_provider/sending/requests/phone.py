@@ -13,7 +13,7 @@ from cpaas_provider.api.models.airtime import PurchaseOutcome
 from cpaas_provider.api.recipients.msisdn import Msisdn
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.sending.errors import InvalidRequestError, NoRecipientsError
-from cpaas_provider.sending.probes import OtpRecordProbe, otp_result
+from cpaas_provider.sending.requests.probes import OtpRecordProbe, otp_result
 from cpaas_provider.sending.requests.request import SendSettings, SingleRequest, SuppressionScope, latest_result
 from cpaas_provider.sending.spec import RequestResult, SendSpec
 
