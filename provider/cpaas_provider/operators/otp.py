@@ -223,7 +223,7 @@ class RevokeOtpOperator(CpaasOperator):
     def request(self, client: CpaasClient, connection: CpaasConnection) -> dict[str, Any]:
         """Revoke the passcode."""
         from cpaas_provider.api.errors import CpaasRejectedError
-        from cpaas_provider.sending.probes import is_otp_missing
+        from cpaas_provider.sending.requests.probes import is_otp_missing
 
         try:
             client.revoke_otp(self.otp_id)
