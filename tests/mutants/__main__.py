@@ -38,7 +38,7 @@ TESTS = {
     "delivery/tracking/": ("tests/unit/delivery", "tests/unit/triggers/test_delivery.py", "tests/airflow/delivery"),
     "contacts/": ("tests/unit/contacts", "tests/airflow/contacts", "tests/airflow/cli"),
     "database/leases.py": ("tests/unit/database", "tests/unit/contacts", "tests/airflow/campaigns/test_keys.py"),
-    "database/rate_limits.py": ("tests/unit/database", "tests/unit/hooks", "tests/airflow/campaigns"),
+    "hooks/_rate_limit/reservations.py": ("tests/unit/database", "tests/unit/hooks", "tests/airflow/campaigns"),
     "database/recipients/": ("tests/unit/database", "tests/airflow/campaigns", "tests/airflow/operators"),
 }
 """What is changed, and the tests that shall notice it."""

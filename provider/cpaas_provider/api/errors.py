@@ -86,9 +86,8 @@ class CpaasRejectedError(CpaasError):
 
     ``may_be_gateway`` is true if the response may be that of a gateway or of a wrong base URL: it is not the documented
     error about the request. Then a later retry does no harm. The client itself retries no rejected request.
-    ``is_foreign`` is true if the response is surely that of a gateway: its body is no JSON.
-    ``names_absence`` is true if the service says in the form of its errors that something does not exist (404 or 410),
-    also if it does not name what.
+    ``is_foreign`` is true if the response is certainly that of a gateway: its body is no JSON.
+    ``names_absence`` is true for a 404 or 410 in the form of the service's errors, which may name nothing.
     ``rejected_recipients`` holds the recipients of a send that the service's error items name, in the request's own
     form. ``is_message_error`` is true if there are items, and all of them name a field that is not about recipients.
     ``maybe_done`` is true if an earlier attempt of the same call may have succeeded without a readable response. A

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from cpaas_provider.sending.engine import SendEngine, TryPorts
 from cpaas_provider.sending.errors import PartlyRejectedError, ProbeLaterError
-from cpaas_provider.sending.hashing import campaign_identity
+from cpaas_provider.sending.journal.hashing import campaign_identity
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.single import SingleSendState

@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
-from cpaas_provider.sending.hashing import EMAIL_OPERATION
+from cpaas_provider.sending.journal.hashing import EMAIL_OPERATION
 from cpaas_provider.sending.journal.model import (
     RequestRecord,
     accepted_by_reference,

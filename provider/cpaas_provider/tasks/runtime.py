@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 
-from cpaas_provider.sending.hashing import task_identity
+from cpaas_provider.sending.journal.hashing import task_identity
 from cpaas_provider.sending.journal.model import INSTANCE_KEY
 from cpaas_provider.sending.journal.store import confirm_current, record_nothing_sent
 from cpaas_provider.sending.run_guard import check_run_may_send

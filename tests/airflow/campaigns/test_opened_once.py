@@ -25,13 +25,13 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr(database, "open_database", counted)
     for kind in (client.CpaasClient, client.AsyncCpaasClient):
-        first = kind.__init__
+        of_settings = kind.of_settings
 
-        def made(self: Any, *given: Any, _kind: type = kind, _first: Any = first, **options: Any) -> None:
+        def made(*given: Any, _kind: type = kind, _of_settings: Any = of_settings, **options: Any) -> Any:
             counts[_kind.__name__] += 1
-            _first(self, *given, **options)
+            return _of_settings(*given, **options)
 
-        monkeypatch.setattr(kind, "__init__", made)
+        monkeypatch.setattr(kind, "of_settings", made)
     return counts
 
 

@@ -17,7 +17,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import select, update
 
 from cpaas_provider.operators import SmsCampaignOperator
-from cpaas_provider.sending.hashing import MEMBER_BYTES
+from cpaas_provider.sending.journal.hashing import MEMBER_BYTES
 from cpaas_provider.sending.journal.log import MAX_BYTES, ROLL_BYTES
 from cpaas_provider.sending.journal.model import Intent, LogEntry, Result, Segment, State
 from cpaas_provider.sending.journal.segments import SERIES, part_key, read_series

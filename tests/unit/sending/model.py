@@ -39,7 +39,7 @@ from cpaas_provider.sending.errors import (
     TrySupersededError,
     UnknownOutcomeError,
 )
-from cpaas_provider.sending.hashing import KeyedHasher, task_identity
+from cpaas_provider.sending.journal.hashing import KeyedHasher, task_identity
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.model import RequestRecord, State, by_reference
 from cpaas_provider.sending.journal.resolution import Resolution

@@ -33,7 +33,7 @@ from cpaas_provider.delivery.tracking.counts import confirmed_requests
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.errors import OlderDatabaseError
-from cpaas_provider.sending.hashing import campaign_identity, task_identity
+from cpaas_provider.sending.journal.hashing import campaign_identity, task_identity
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.model import INSTANCE_KEY, RequestRecord
 from cpaas_provider.sending.journal.newest_try import NewestTry

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.sending.hashing import MEMBER_BYTES, VALUES_HASH_BYTES, KeyedHasher, task_identity
+from cpaas_provider.sending.journal.hashing import MEMBER_BYTES, VALUES_HASH_BYTES, KeyedHasher, task_identity
 
 IDENTITY = task_identity("dag", "run", "task", -1)
 PRINTS = KeyedHasher("secret", IDENTITY)

@@ -21,7 +21,7 @@ from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.recipients.lookups import DndCache, PhoneRecord, PhoneRecordCache
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.sending.campaign.guards.lookups import find_cached
-from cpaas_provider.sending.hashing import lookup_hashers
+from cpaas_provider.sending.journal.hashing import lookup_hashers
 
 _FIELDS = PhoneRecord._fields
 _CACHED = "cache"

@@ -20,7 +20,7 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.database.registry import CampaignKey, open_campaign
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.sending.errors import ChangedBodyError, PartlyRejectedError, StoppedError
-from cpaas_provider.sending.hashing import campaign_identity
+from cpaas_provider.sending.journal.hashing import campaign_identity
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.journal.store import TryInfo

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
-
-from cpaas_provider.contacts.mapping.parsers import ascii_digits
 
 _LONGEST = 100
 _LENGTH = len("2026-01-31")
@@ -43,6 +42,19 @@ _DIRECTIVES = {
     "%z": "(?:Z|[+-][0-9]{2}:?[0-9]{2})",
     "%%": "%",
 }
+
+
+def ascii_digits(text: str) -> str:
+    """Return a text with the decimal digits of any script, such as Arabic or full-width ones, as 0 to 9.
+
+    Blanks around it and marks without width are left out: Windows writes the latter into dates and numbers.
+    """
+    if text.isascii():
+        return text.strip()
+    from cpaas_provider.api.text import strip_invisible
+
+    visible = strip_invisible(text.strip())
+    return "".join(str(unicodedata.decimal(letter)) if letter.isdecimal() else letter for letter in visible)
 
 
 def date_pattern(date_format: str) -> re.Pattern[str]:

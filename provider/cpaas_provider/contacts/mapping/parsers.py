@@ -6,15 +6,15 @@ import json
 import math
 import re
 import string
-import unicodedata
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from cpaas_provider.api.recipients.email_address import normalise_email
-from cpaas_provider.api.text import strip_invisible, trim_invisible
+from cpaas_provider.api.text import trim_invisible
 from cpaas_provider.api.values import MAX_CELL_BYTES, as_text, is_blank, plain
+from cpaas_provider.contacts.mapping.dates import ascii_digits
 
 MAX_LEVELS = 20
 """The most levels that a value may be nested."""
@@ -43,17 +43,6 @@ def checked_text(text: str, *, one_line: bool = False) -> str:
     if len(text) > MAX_CELL_BYTES or len(text.encode()) > MAX_CELL_BYTES:
         raise ValueError(f"is longer than {MAX_CELL_BYTES} bytes")
     return text
-
-
-def ascii_digits(text: str) -> str:
-    """Return a text with the decimal digits of any script, such as Arabic or full-width ones, as 0 to 9.
-
-    Blanks around it and marks without width are left out: Windows writes the latter into dates and numbers.
-    """
-    if text.isascii():
-        return text.strip()
-    visible = strip_invisible(text.strip())
-    return "".join(str(unicodedata.decimal(letter)) if letter.isdecimal() else letter for letter in visible)
 
 
 MAX_CHARACTERS = 100

@@ -17,7 +17,7 @@ from cpaas_provider.api.values import is_blank, plain, readable_text
 from cpaas_provider.sending.campaign.content import Content, MissingWords, placeholder_values_as_json
 from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable
 from cpaas_provider.sending.errors import SendingError
-from cpaas_provider.sending.hashing import KeyedHasher
+from cpaas_provider.sending.journal.hashing import KeyedHasher
 from cpaas_provider.sending.partitions import Partition
 from cpaas_provider.sources.base import InvalidRow, Row, Source, declares_missing_values
 from cpaas_provider.sources.tables import missing_columns

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChangedError
-from cpaas_provider.sending.hashing import KeyedHasher
+from cpaas_provider.sending.journal.hashing import KeyedHasher
 from cpaas_provider.sending.journal.model import (
     NOTHING_SENT_KEY,
     LogEntry,

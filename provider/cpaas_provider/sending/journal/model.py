@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
-from cpaas_provider.sending.hashing import MEMBER_BYTES, VALUES_HASH_BYTES
+from cpaas_provider.sending.journal.hashing import MEMBER_BYTES, VALUES_HASH_BYTES
 
 JOURNAL_KEY = "cpaas_journal"
 """The key of the journal in the task state."""

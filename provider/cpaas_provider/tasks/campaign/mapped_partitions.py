@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.sending.errors import PartitionChangedError
-from cpaas_provider.sending.hashing import KeyedHasher
+from cpaas_provider.sending.journal.hashing import KeyedHasher
 from cpaas_provider.sending.journal.store import storage_error
 from cpaas_provider.sending.partitions import Partition
 from cpaas_provider.tasks.airflow.store import open_state_store

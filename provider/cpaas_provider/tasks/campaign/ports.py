@@ -13,7 +13,7 @@ from airflow.sdk import timezone
 from cpaas_provider.api.recipients.msisdn import Msisdn
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter, OnLookupError
 from cpaas_provider.sending.campaign.progress import LookUps
-from cpaas_provider.sending.hashing import lookup_hashers
+from cpaas_provider.sending.journal.hashing import lookup_hashers
 from cpaas_provider.tasks.delivery.reports import DeliveryReports, ReportOptions
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from cpaas_provider.sending.campaign.loader import Columns, LoadStats, Recipient
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.errors import PartitionChangedError, RetryLaterError, SendingError
-from cpaas_provider.sending.hashing import campaign_identity
+from cpaas_provider.sending.journal.hashing import campaign_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.journal.store import StateStore, TryInfo

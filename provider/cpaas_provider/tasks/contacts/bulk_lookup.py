@@ -24,7 +24,7 @@ from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.recipients.lookups import PhoneRecord, PhoneRecordCache
 from cpaas_provider.sending.campaign.guards.lookups import MOST_FAILURES_IN_A_ROW, LookupCircuitOpenError, PhoneLookups
 from cpaas_provider.sending.errors import SendingError
-from cpaas_provider.sending.hashing import lookup_hashers
+from cpaas_provider.sending.journal.hashing import lookup_hashers
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError
 from cpaas_provider.sources.files import redacted_path
 from cpaas_provider.sources.phone_lookups import LOOKUP_COLUMNS

@@ -25,7 +25,7 @@ from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions, 
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientTable
 from cpaas_provider.sending.engine import SendEngine
-from cpaas_provider.sending.hashing import task_identity
+from cpaas_provider.sending.journal.hashing import task_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.spec import OnUnknown, UnknownPolicy

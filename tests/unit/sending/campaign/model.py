@@ -39,7 +39,7 @@ from cpaas_provider.sending.errors import (
     TrySupersededError,
     UnknownOutcomeError,
 )
-from cpaas_provider.sending.hashing import KeyedHasher
+from cpaas_provider.sending.journal.hashing import KeyedHasher
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, LogEntry, RequestRecord, State, split_members
 from cpaas_provider.sending.journal.store import TryInfo

@@ -11,7 +11,7 @@ from typing import Any
 
 from cpaas_provider.sending.campaign.content import SMS, Content
 from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable
-from cpaas_provider.sending.hashing import KeyedHasher, task_identity
+from cpaas_provider.sending.journal.hashing import KeyedHasher, task_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import Intent, LogEntry, Result, State
 from cpaas_provider.sending.journal.store import TryInfo

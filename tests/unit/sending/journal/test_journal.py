@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cpaas_provider.sending.errors import JournalTooLargeError, JournalUnavailableError, TrySupersededError
-from cpaas_provider.sending.hashing import task_identity
 from cpaas_provider.sending.journal import writer as writer_module
+from cpaas_provider.sending.journal.hashing import task_identity
 from cpaas_provider.sending.journal.model import (
     JOURNAL_KEY,
     VERSION,

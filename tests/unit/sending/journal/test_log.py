@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChangedError, TrySupersededError
-from cpaas_provider.sending.hashing import KeyedHasher
+from cpaas_provider.sending.journal.hashing import KeyedHasher
 from cpaas_provider.sending.journal.log import MAX_BYTES, MAX_RECIPIENTS_PER_INTENT, ROLL_BYTES
 from cpaas_provider.sending.journal.model import JOURNAL_KEY, NOTHING_SENT_KEY, VERSION, Intent, LogEntry, Result, State
 from cpaas_provider.sending.journal.segments import MOST_PARTS, SERIES, part_key, whole_key

@@ -81,8 +81,8 @@ class RowFinder:
     The contract lists no status for it (contract.md 4.12, 4.13, 7). So a row is gone if it cannot be read, although
     another row can, and then cannot be read again. A failure to read is no proof, but an error, and a page of a gateway
     proves nothing. A service may reject the reading of every row, or have other ids for all of them. Then nothing is
-    proved. If the map has no other row, a gateway may have answered for all. Then the table must be readable, and each
-    response about the row must be the documented error of the service, with status 404 or 410.
+    proved. Where no other row is known, the table must be readable, and each response about the row must be a 404 or
+    410. A key must not get a second row, so for the only row of a map each must be the service's documented error.
 
     :param key_maps: name other rows of the list
     :param columns: the names of the list's columns, by id
@@ -90,7 +90,7 @@ class RowFinder:
 
     def __init__(self, client: RowClient, key_maps: Iterable[KeyMap], columns: Mapping[str, str]) -> None:
         self._client = client
-        self._maps = key_maps
+        self._maps = tuple(key_maps)
         self._columns = {text.casefold() for text in chain(columns, columns.values())} - _ROW_FIELDS
         self._may_read_rows = False
         self._known_row: str | None = None
@@ -178,11 +178,19 @@ class RowFinder:
             await self._table.begin(self._client.get_contact_table)
             can_read = await self._can_read_another(row_id)
             is_alone = can_read is None
-            if can_read is False or (is_alone and not all(map(_proves_absence, responses))):
+            if can_read is False or (is_alone and not all(map(self._proves_absence, responses))):
                 return Presence.NOT_PROVED
         if (unread := await self._rejection(row_id)) is None:
             return Presence.PRESENT
-        return Presence.NOT_PROVED if unread.is_foreign or (is_alone and not _proves_absence(unread)) else Presence.GONE
+        return (
+            Presence.NOT_PROVED
+            if unread.is_foreign or (is_alone and not self._proves_absence(unread))
+            else Presence.GONE
+        )
+
+    def _proves_absence(self, error: errors.CpaasRejectedError) -> bool:
+        """Tell whether a rejection shows that a row is not there, where no other row is known."""
+        return names_absence(error) and not (error.may_be_gateway if self._maps else error.is_foreign)
 
     async def _can_read_known(self) -> bool:
         """Tell whether the row that the list had last can be read now."""
@@ -228,11 +236,6 @@ def is_about_row(rejection: errors.CpaasRejectedError) -> bool:
 def names_absence(error: errors.CpaasRejectedError) -> bool:
     """Tell whether a rejection names, by its status, a row that is not there."""
     return error.status in _NOT_THERE or isinstance(error, errors.CpaasNotFoundError)
-
-
-def _proves_absence(error: errors.CpaasRejectedError) -> bool:
-    """Tell whether a rejection is the documented error of the service, and names a row that is not there."""
-    return names_absence(error) and not error.may_be_gateway
 
 
 def _words(error: errors.CpaasRejectedError) -> str:

@@ -40,7 +40,7 @@ _NETWORK_CODE = re.compile(
 )
 """A cause by its code, such as "MAP error 27" for an absent subscriber."""
 _NUMBER_CODES = {"rp": ("1", "30")}
-"""The codes for a number that nobody has, in networks that have others than 1."""
+"""The codes for an unassigned number, in networks that have others than 1."""
 
 _FILLERS = frozenset(_WORD.findall("a an the this that is was error err ec code permanent permanently here sorry"))
 """Words that say nothing of the cause."""
