@@ -69,7 +69,8 @@ def suppresses_any(conn_id: str, channel: str, reasons: Collection[str] | None) 
     path = Path(url.removeprefix(_SQLITE)) if url else default_file()
     # Path.is_file raises PermissionError.
     is_file = os.path.isfile(path) and not os.path.islink(path)  # noqa: PTH113, PTH114
-    if (url and not url.startswith(f"{_SQLITE}/")) or "?" in url or not is_file:
+    # Some versions of SQLAlchemy decode a path with percent signs.
+    if (url and not url.startswith(f"{_SQLITE}/")) or "?" in url or "%" in url or not is_file:
         return None
     import sqlite3
 
