@@ -39,8 +39,17 @@ def default_file() -> Path:
 
 def may_exist() -> bool:
     """Return whether a database may exist. If none does, nothing was ever stored."""
-    # A symbolic link to a file that is missing now shows that there was one.
-    return bool(configured()) or os.path.lexists(default_file())
+    if configured():
+        return True
+    try:
+        # A symbolic link to a file that is missing now shows that there was one.
+        os.lstat(default_file())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        # This user may not look into the folder.
+        return True
+    return True
 
 
 def spreading_executor() -> str:
