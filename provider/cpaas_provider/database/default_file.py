@@ -39,8 +39,17 @@ def default_file() -> Path:
 
 def may_exist() -> bool:
     """Return whether a database may exist. If none does, nothing was ever stored."""
-    # A symbolic link to a file that is missing now shows that there was one.
-    return bool(configured()) or os.path.lexists(default_file())
+    if configured():
+        return True
+    try:
+        # A symbolic link to a file that is missing now shows that there was one.
+        os.lstat(default_file())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        # This user may not look into the folder.
+        return True
+    return True
 
 
 def spreading_executor() -> str:
@@ -69,7 +78,8 @@ def suppresses_any(conn_id: str, channel: str, reasons: Collection[str] | None) 
     path = Path(url.removeprefix(_SQLITE)) if url else default_file()
     # Path.is_file raises PermissionError.
     is_file = os.path.isfile(path) and not os.path.islink(path)  # noqa: PTH113, PTH114
-    if (url and not url.startswith(f"{_SQLITE}/")) or "?" in url or not is_file:
+    # Some versions of SQLAlchemy decode a path with percent signs.
+    if (url and not url.startswith(f"{_SQLITE}/")) or "?" in url or "%" in url or not is_file:
         return None
     import sqlite3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -230,6 +231,14 @@ def test_default_database_behind_a_link_to_a_missing_file_may_exist(
     assert not may_exist()
     default_file().parent.mkdir()
     default_file().symlink_to(path)
+    assert may_exist()
+
+
+def test_default_database_of_which_a_user_may_see_nothing_may_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "lstat", refuse)
     assert may_exist()
 
 
