@@ -58,7 +58,8 @@ class ImportReport:
     :param present: entries that the map had already
     :param replaced: entries that got another row id
     :param removed: removed entries of other keys, which had a row id of the file
-    :param changed: entries that were not written, because another task changed them meanwhile
+    :param changed: entries that were not written, because another task changed them meanwhile. An import that replaces
+        row ids is then not finished
     """
 
     rows: int = 0
@@ -226,7 +227,9 @@ class _Import:
                 self.progress("written", done)
             for batch in batched(replaced_rows):
                 self.report.changed += len(lease.write([Change(entry, None) for entry in batch]))
-            lease.write([], {**values, IMPORTING: None})
+            # What another task wrote meanwhile may have left a row with two keys, which no sync may see.
+            if not (self.replaces and self.report.changed):
+                lease.write([], {**values, IMPORTING: None})
         return self.report
 
     @functools.cached_property
@@ -290,6 +293,8 @@ class _Import:
                     continue
                 if not self.replaces:
                     faults.add("The map has another key for the row", line)
+                elif entry.is_busy():
+                    faults.add("A task has a request for the row under way", line)
                 elif not self.staging.has([entry.key_hash]):
                     replaced_rows.append(entry)
             self._report_checked(lease, done)

@@ -292,7 +292,9 @@ class Dispatcher:
                     changed = await self._in_database(self._lease.write, changes, self._results.run_values(finished))
                     break
                 except SharedRowError:
-                    finished, disproved = await self._disprove_shared(finished)
+                    # Another task may record a further row meanwhile, so this may happen several times.
+                    finished, further = await self._disprove_shared(finished)
+                    disproved += further
         except (LeaseLostError, DatabaseError) as error:
             self._finish(error)
             self._results.count_unrecorded(finished)

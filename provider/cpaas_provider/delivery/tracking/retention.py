@@ -29,7 +29,7 @@ from cpaas_provider.database.schema.delivery import (
 from cpaas_provider.database.schema.lookups import lookups, phone_records
 from cpaas_provider.database.schema.recipients import message_counts
 from cpaas_provider.delivery.tracking.counts import is_request_of, is_unfinished
-from cpaas_provider.delivery.tracking.permanent_failures.brakes import may_hold
+from cpaas_provider.delivery.tracking.permanent_failures.brakes import SINGLE_SENDS_WINDOW, may_hold
 
 BATCH_ROWS = 5_000
 """The most rows that one transaction deletes, because the receiver waits for its end."""
@@ -91,7 +91,8 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
             # The state of a request decides whether its rows count, also for a brake.
             conditions.append(~exists().where(is_request_of(deliveries)))
         elif table is suppression_brakes:
-            conditions.append(~may_hold(before))
+            # By then the time of a brake of single sends is over, so failures received later are not held back by it.
+            conditions = [age < moment - SINGLE_SENDS_WINDOW, ~may_hold(moment)]
         old = select(*key).where(*conditions).limit(BATCH_ROWS)
         deleted = 0
         while number := database.write(executing(delete(table).where(tuple_(*key).in_(old)))):

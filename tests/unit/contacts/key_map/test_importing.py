@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from cpaas_provider.contacts.errors import (
 )
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.importing import ImportReport, Target, adopt_rows
-from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap
+from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import all_maps, find_map, open_map
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, leases_of
 from cpaas_provider.contacts.mapping.keys import key_reader
@@ -209,6 +209,38 @@ class TestReplace:
         report = adopt("id,row_id\n17,row-2\n18,row-1\n", replace_row_ids=True)
         assert report == ImportReport(rows=2, replaced=2)
         assert (adopt.row_of("17"), adopt.row_of("18")) == ("row-2", "row-1")
+
+    def test_row_with_a_request_under_way_is_not_taken_from_its_key(self, adopt: Adoption) -> None:
+        key_map = adopt.made(("17", "row-1"))
+        lease = key_map.row_lease("dag.upsert of run")
+        (entry,) = key_map.entries([key_map.hashes.of_key(["17"])]).values()
+        lease.write([Change(entry, replace(entry, state=RowState.UPDATING, fencing_token=lease.fencing_token))])
+        refusal = adopt.refused("id,row_id\n18,row-1\n", replace_row_ids=True)
+        assert "A task has a request for the row under way (1 time, on line 2)" in refusal
+
+    @pytest.mark.parametrize("text", ["id,row_id\n18,row-1\n", "id,row_id\n17,row-2\n18,row-1\n"])
+    def test_no_sync_gets_a_map_in_which_two_keys_have_a_row(self, adopt: Adoption, text: str) -> None:
+        key_map = adopt.made(("17", "row-1"))
+        lease = key_map.row_lease("dag.upsert of run")
+        key_hash = key_map.hashes.of_key(["17"])
+        write = Lease.write
+
+        def write_later(self: Lease, changes: Sequence[Change], *args: Any, **options: Any) -> Any:
+            if self is not lease and any(change.before.key_hash == key_hash for change in changes):
+                (entry,) = key_map.entries([key_hash]).values()
+                if entry.raw_hash is not None:
+                    write(lease, [Change(entry, replace(entry, raw_hash=None))])
+            return write(self, changes, *args, **options)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Lease, "write", write_later)
+            assert adopt(text, replace_row_ids=True).changed == 1
+        assert (adopt.row_of("17"), adopt.row_of("18")) == ("row-1", "row-1")
+        with pytest.raises(UnfinishedImportError):
+            adopt.map.lease("a sync")
+        assert adopt(text, replace_row_ids=True).changed == 0
+        assert adopt.row_of("17") != adopt.row_of("18") == "row-1"
+        adopt.map.lease("a sync").release()
 
 
 class TestLarge:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from cpaas_provider.api.client import AsyncCpaasClient
 from cpaas_provider.api.errors import CpaasRejectedError
+from cpaas_provider.api.models.contacts import ContactRowRecord
 from cpaas_provider.contacts.errors import OtherRowError, SharedRowError, UnknownCreationsError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.resolution import write_resolved
+from cpaas_provider.contacts.sync.dispatcher import Dispatcher
 from cpaas_provider.database.database import Database
 from tests.row_service import RowService, ScriptedFaults
 from tests.row_service.answers import Answer, error
@@ -137,3 +142,36 @@ def test_upsert_answered_with_the_row_of_another_key_names_what_to_do(contacts: 
     entry = contacts.entry("k9")
     assert entry is not None
     assert (entry.state, entry.row_id) == (RowState.UNKNOWN, None)
+
+
+def test_rows_of_two_conflicts_in_one_write_are_all_unknown(
+    contacts: Contacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer for k2 has the row of k1. While that is looked up, another task records the row of k3."""
+    contacts.sync([])
+    create, disprove = AsyncCpaasClient.create_contact_row, Dispatcher._disprove_shared
+    barrier, created = asyncio.Barrier(2), dict[str, str]()
+
+    async def create_row(client: AsyncCpaasClient, cells: Mapping[str, Any]) -> ContactRowRecord:
+        record = await create(client, cells)
+        created[cells["c_key"]] = record.row.id
+        if cells["c_key"] != "k1":
+            while (first := contacts.entry("k1")) is None or first.row_id is None:  # noqa: ASYNC110 - in the database
+                await asyncio.sleep(0.01)
+            await barrier.wait()
+        if cells["c_key"] == "k2":
+            record = record.model_copy(update={"row": record.row.model_copy(update={"id": created["k1"]})})
+        return record
+
+    async def disprove_shared(self: Dispatcher, finished: Any) -> Any:
+        disproved = await disprove(self, finished)
+        if contacts.entry("elsewhere") is None:
+            other = MapEntry(contacts.key_map.hashes.of_key(["elsewhere"]))
+            write_resolved(contacts.key_map, [(other, replace(other, row_id=created["k3"]))])
+        return disproved
+
+    monkeypatch.setattr(AsyncCpaasClient, "create_contact_row", create_row)
+    monkeypatch.setattr(Dispatcher, "_disprove_shared", disprove_shared)
+    assert contacts.sync(rows(3)).report["complete"] is False
+    entries = [contacts.entry(key) for key in ("k1", "k2", "k3")]
+    assert [entry and (entry.state, entry.row_id) for entry in entries] == [(RowState.UNKNOWN, None)] * 3

@@ -156,6 +156,15 @@ class TestBrakeOfSingleSends:
         save_reports(database, failure(recipients[0], message_id="again", channel="sms"))
         assert listed(database, recipients[1:]) == set()
 
+    def test_is_pruned_although_later_failures_stay(self, database: Database) -> None:
+        """On a connection with a permanent failure each day, one is always a little younger than the retention."""
+        send_single(database, numbers(25), is_recorded=False)
+        age(database, 2 * RETENTION, deliveries, suppression_brakes)
+        save_reports(database, failure(numbers(26)[-1], message_id="later", channel="sms"))
+        age(database, RETENTION - SINGLE_SENDS_WINDOW / 2, deliveries, where=lambda row: "later" in row["campaign"])
+        run_prune(database)
+        assert brakes(database) == 0
+
     def test_counts_by_the_time_at_which_failures_were_received(self, database: Database) -> None:
         """Rows of failures from different weeks change today, such as when their requests are recorded."""
         recipients = numbers(30)

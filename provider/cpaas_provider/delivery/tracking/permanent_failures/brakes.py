@@ -64,14 +64,14 @@ def read_brakes(connection: Connection, campaign: str | None = None) -> list[Map
 def may_hold(before: datetime) -> ColumnElement[bool]:
     """Return the condition for a row of ``suppression_brakes``: it may hold for rows of ``deliveries``.
 
-    :param before: a moment after the brake was applied
+    :param before: a moment at least ``SINGLE_SENDS_WINDOW`` after the brake was applied
     """
     rows, brakes = deliveries.c, suppression_brakes.c
     in_campaign = rows.campaign == brakes.campaign
     in_time = and_(
         brakes.campaign.startswith(_SINGLE_SENDS),
         rows.conn_id == brakes.conn_id,
-        rows.failure_received_at < before + SINGLE_SENDS_WINDOW,
+        rows.failure_received_at < before,
     )
     return exists().where(rows.permanent_failure_at.is_not(None), or_(in_campaign, in_time))
 
