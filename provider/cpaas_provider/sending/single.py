@@ -138,7 +138,7 @@ class SingleSendState(Unresolved):
         :raises CpaasRejectedError: when the service rejected the same request in an earlier try
         """
         latest = self.latest()
-        remaining = self._remaining(latest)
+        remaining = self.remaining(latest)
         accepted = [entry for entry in latest.values() if entry and entry.state is State.ACCEPTED]
         self._warn_of_changes(latest, accepted, len(remaining))
         if not remaining and accepted and not self.unresolved():
@@ -153,7 +153,7 @@ class SingleSendState(Unresolved):
     @contextlib.asynccontextmanager
     async def open_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[SingleSendQueue]:
         """Open the queue with the request to the remaining recipients that the guards permit."""
-        recipients = await self._permitted(tuple(self._remaining(self.latest())), stop)
+        recipients = await self._permitted(tuple(self.remaining(self.latest())), stop)
         try:
             yield await self._queue(recipients, client, stop) if recipients else SingleSendQueue(self, self.spec)
         finally:
@@ -192,7 +192,7 @@ class SingleSendState(Unresolved):
         if self.frequency_cap is None or not recipients:
             return
         latest = self.latest()
-        unsent = self._remaining({recipient: latest[recipient] for recipient in recipients})
+        unsent = self.remaining({recipient: latest[recipient] for recipient in recipients})
         try:
             if unsent:
                 await in_thread(partial(self.frequency_cap.release, unsent))
@@ -218,7 +218,7 @@ class SingleSendState(Unresolved):
             )
         return tuple(recipient for recipient in recipients if recipient not in suppressed)
 
-    def _remaining(self, latest: Mapping[str, RequestRecord | None]) -> list[str]:
+    def remaining(self, latest: Mapping[str, RequestRecord | None]) -> list[str]:
         """Return the recipients to send to: no request to them is accepted or unresolved."""
         return [recipient for recipient, entry in latest.items() if entry is None or entry.state in _SENDABLE]
 

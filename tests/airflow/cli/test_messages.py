@@ -617,3 +617,25 @@ def test_key_is_leased_while_a_run_sends(
     assert sms(cli, "--idempotency-key", "monday").status == 0
     (words,) = refused
     assert "airflow cpaas on " in words
+
+
+def test_run_that_is_stopped_before_it_sends_to_a_recipient_added_later_is_no_success(
+    cli: Cli, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sms(cli, "--idempotency-key", "monday").status == 0
+    engine = send.SendEngine
+
+    class Stopped(engine):  # type: ignore[misc, valid-type]
+        async def run(self, *, resolve: bool = True) -> None:
+            self.ports.stop.request()
+            await super().run(resolve=resolve)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(send, "SendEngine", Stopped)
+        both = (phone("ada"), phone("obi"))
+        stopped = sms(cli, "--idempotency-key", "monday", to=both)
+        assert (stopped.status, "stopped by Ctrl-C" in stopped.err) == (130, True)
+        # No recipient remained, so it is a success.
+        assert one(sms(cli, "--idempotency-key", "monday"))["recipients"] == 1
+    assert one(sms(cli, "--idempotency-key", "monday", to=both))["recipients"] == 2
+    assert [len(task_runner.inbox_items("sms", digits(name))) for name in ("ada", "obi")] == [1, 1]

@@ -106,7 +106,9 @@ def run_request(
                 "was sent. Use the same content, or another key."
             ) from None
         except (StoppedError, KeyboardInterrupt, asyncio.CancelledError):
-            if not state.outcome():
+            unsent = set(state.remaining(state.latest())) - state.suppressed
+            # Those that an earlier run sent to make no success of a run that did not send to the others.
+            if unsent and not state.outcome().unknown:
                 warn("Nothing was sent: the command was stopped by Ctrl-C.")
                 raise SystemExit(STOPPED) from None
             reports.record_outcome(state.outcome(), spec.recipients, state.rejected())
