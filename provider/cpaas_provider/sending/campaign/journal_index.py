@@ -80,20 +80,20 @@ class JournalIndex(Unresolved):
     def replay(self) -> None:
         """Read what earlier tries stored, and set the status of recipients by it; once, after the table is loaded."""
         with self.plan.transaction():
-            for batch in self.journal.replay():
-                for intent in batch.intents:
+            for entry in self.journal.replay():
+                for intent in entry.intents:
                     if intent.number < self.next_number and self._has_request(intent.number):
                         # A write that seemed to fail was repeated, and the store carried out both.
                         continue
                     pending = Result(intent.number, State.PENDING, reason=BROKE_OFF)
-                    self._add(intent, batch.body, batch.at.timestamp(), pending, now=False)
+                    self._add(intent, entry.body, entry.at.timestamp(), pending, now=False)
                     self.plan.database.executemany(
                         "INSERT INTO recipient_request VALUES (?, ?, ?)",
                         ((member, intent.number, values_hash) for member, values_hash in intent.each()),
                     )
-                for result in batch.results:
+                for result in entry.results:
                     self._add_left_out(result)
-                    if result.state is State.REJECTED and batch.clear_epoch != self.journal.tries.clear_epoch:
+                    if result.state is State.REJECTED and entry.clear_epoch != self.journal.tries.clear_epoch:
                         # What was rejected before a clear or in another run counts as not sent.
                         result = Result(result.number, State.NOT_SENT, reason=result.reason)  # noqa: PLW2901 - see above
                     self.record_result(result)
@@ -293,7 +293,8 @@ class JournalIndex(Unresolved):
     def _add(self, intent: Intent, body: str | None, at: float, result: Result, *, now: bool) -> None:
         self.next_number = max(self.next_number, intent.number + 1)
         self.plan.change(
-            "INSERT INTO request VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO request (number, reference, state, body, at, size, id, charge, balance, reason, now) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 intent.number,
                 intent.reference,

@@ -103,7 +103,7 @@ class JournalLog:
         self._newest, head = self._head()
         self.hasher = next((hasher for hasher in hashers if head and hasher.key_id == head.key_id), hashers[0])
         self._index, self._parts = self._series * SERIES, 0
-        self._failed_batch: str | None = None
+        self._failed_entry: str | None = None
         self._has_written = False
         self._obsolete_keys: deque[str] = deque()
         # With a nonce of its own, a run that is deleted and made again, or a cloned deployment, has other references.
@@ -196,8 +196,8 @@ class JournalLog:
                 segment = _read(Segment.from_json, stored.value)
                 if not segment.continues(self._last):
                     of_log = records.setdefault((segment.key_id, segment.operation, segment.resend_epoch), {})
-                    for batch in segment.batches:
-                        replay(_read(LogEntry.from_text, batch), segment.operation or "", of_log)
+                    for text in segment.batches:
+                        replay(_read(LogEntry.from_text, text), segment.operation or "", of_log)
         for of_log in records.values():
             yield from of_log.values()
 
@@ -208,7 +208,7 @@ class JournalLog:
             for stored in read_series(self._get, series):
                 segment = _read(Segment.from_json, stored.value)
                 if self._readable_series and segment.continues(self._last):
-                    yield from (_read(LogEntry.from_text, batch) for batch in segment.batches)
+                    yield from (_read(LogEntry.from_text, text) for text in segment.batches)
                 if series == self._series:
                     self._continue_after(stored, segment)
 
@@ -217,22 +217,22 @@ class JournalLog:
         """How many bytes the next write may add."""
         return MAX_BYTES - self._last.size
 
-    def append(self, batch: LogEntry, what: str = "stored") -> None:
+    def append(self, entry: LogEntry, what: str = "stored") -> None:
         """Store an entry. It is stored when this returns.
 
         :param what: completes "the journal could not be" in the message of an error
         :raises JournalUnavailableError: when it could not be stored
         :raises TrySupersededError: when another try has replaced this one
         """
-        added = batch.as_text()
+        added = entry.as_text()
         bytes_added = size_of(added)
         too_large = self._last.size + bytes_added > MAX_BYTES
-        if self._failed_batch not in (None, added):
+        if self._failed_entry not in (None, added):
             # The failed write may still arrive, and must not replace another one.
             self._leave_segment(what)
         elif too_large and self._parts:
             self._begin_segment()
-        self._failed_batch = added
+        self._failed_entry = added
         segment, size = self._last, self._last.size + bytes_added
         full = size >= ROLL_BYTES or self._parts + 1 >= MOST_PARTS or (not segment.batches and 2 * size >= ROLL_BYTES)
         # The first write is a part, which shows that the series exists. If it arrives late, it hides no other part.
@@ -241,7 +241,7 @@ class JournalLog:
             self._obsolete_keys.extend(superseded(self._index, self._parts))
         else:
             self._write(part_key(self._index, self._parts), [added], what)
-        self._failed_batch = None
+        self._failed_entry = None
         segment.batches.append(added)
         segment.size, self._parts = size, self._parts + 1
         if full:
@@ -274,9 +274,9 @@ class JournalLog:
         if self.has_head:
             return
         # If this fails, it may still arrive, and must not replace an entry.
-        self._failed_batch = _NO_ENTRY
+        self._failed_entry = _NO_ENTRY
         self._write(part_key(self._index, 0), [], "stored, so nothing was sent")
-        self._failed_batch, self._parts = None, 1
+        self._failed_entry, self._parts = None, 1
 
     def _leave_segment(self, what: str) -> None:
         """Begin another segment, because the last write to this one failed.
@@ -285,7 +285,7 @@ class JournalLog:
         """
         if not self._parts:
             self._write(part_key(self._index, 0), [], what)
-            self._failed_batch = None
+            self._failed_entry = None
         self._begin_segment()
 
     def _begin_segment(self) -> None:
@@ -324,8 +324,8 @@ class JournalLog:
             for stored in read_series(self._get, series):
                 segment = _read(Segment.from_json, stored.value)
                 if segment.continues(head):
-                    for batch in segment.batches:
-                        replay(_read(LogEntry.from_text, batch), "", records)
+                    for text in segment.batches:
+                        replay(_read(LogEntry.from_text, text), "", records)
         states = {record.state for record in records.values()}
         return bool(head.lost or states - {State.NOT_SENT, State.REJECTED})
 

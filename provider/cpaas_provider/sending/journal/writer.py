@@ -108,8 +108,8 @@ class JournalWriter:
     def end(self, result: Result) -> None:
         """Add a result to the next write.
 
-        A result that cannot be stored is logged by ``close``. The next try then treats the request as unknown, which is
-        safe.
+        If it cannot be stored, no further intent is: nothing more leaves in this try. ``close`` tries once more, and
+        logs what it cannot store. The next try treats the request as unknown, which is safe.
         """
         self._results.append(result)
         self._has_work.set()
