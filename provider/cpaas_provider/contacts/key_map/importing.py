@@ -286,9 +286,10 @@ class _Import:
             self._report_checked(lease, done)
         replaced_rows: list[MapEntry] = []
         for entries in key_map.pages():
-            rows = {entry.row_id: entry for entry in entries if entry.row_id is not None}
-            for row_id, (line, key_hash) in self.staging.by_row_id(rows).items():
-                entry = rows[row_id]
+            staged = self.staging.by_row_id({entry.row_id for entry in entries if entry.row_id is not None})
+            # Two keys have one row if an earlier import was not finished.
+            for entry in entries:
+                line, key_hash = staged.get(entry.row_id or "", (0, entry.key_hash))
                 if entry.key_hash == key_hash:
                     continue
                 if not self.replaces:

@@ -27,7 +27,7 @@ from cpaas_provider.contacts.key_map import rejections
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, MapFacts, RowState, columns_of, entry_of
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, ContactHashes, first_hash
 from cpaas_provider.contacts.key_map.rejections import Rejection
-from cpaas_provider.database.bulk import batched
+from cpaas_provider.database.bulk import batched, select_among
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.contacts import contact_leases, contact_map_values, contact_maps, contact_rows
 
@@ -78,8 +78,8 @@ class KeyMap:
         with self.database.connect() as connection:
             return self._entries(connection, key_hashes)
 
-    def entries_of_rows(self, row_ids: Iterable[str]) -> dict[str, MapEntry]:
-        """Return the entries that have these rows, by row id. A row that no key has is left out.
+    def entries_of_rows(self, row_ids: Iterable[str]) -> list[MapEntry]:
+        """Return all entries that have these rows. Two keys have one row while an import beside a task is unfinished.
 
         :raises DatabaseError: when the database cannot be read
         """
@@ -230,12 +230,9 @@ class KeyMap:
             entries.update((row.key_hash, entry_of(row)) for row in connection.execute(query))
         return entries
 
-    def _entries_of_rows(self, connection: Connection, row_ids: Iterable[str]) -> dict[str, MapEntry]:
-        entries: dict[str, MapEntry] = {}
-        for batch in batched(row_ids):
-            query = self._select_entries().where(self._in_map, contact_rows.c.row_id.in_(batch))
-            entries.update((row.row_id, entry_of(row)) for row in connection.execute(query))
-        return entries
+    def _entries_of_rows(self, connection: Connection, row_ids: Iterable[str]) -> list[MapEntry]:
+        query = self._select_entries().where(self._in_map)
+        return [entry_of(row) for row in select_among(connection, query, contact_rows.c.row_id, row_ids)]
 
     def _select_entries(self) -> Select[Any]:
         """Return the query of all entries, each with ``is_leased``: whether the lease of its request is valid.
@@ -272,7 +269,7 @@ class KeyMap:
         """Refuse entries of which two, or one and another key of the map, have the same row."""
         keys = {entry.row_id: entry.key_hash for entry in recorded if entry.row_id is not None}
         owners = self._entries_of_rows(connection, keys)
-        if len(keys) < len(recorded) or any(owner.key_hash != keys[row_id] for row_id, owner in owners.items()):
+        if len(keys) < len(recorded) or any(owner.key_hash != keys.get(owner.row_id or "") for owner in owners):
             raise SharedRowError(
                 f"The contact map {self.facts.name!r} has this row for another key already. Nothing was changed. Look "
                 "for both rows in the list, then correct the map with: airflow cpaas contacts resolve, forget-row or "

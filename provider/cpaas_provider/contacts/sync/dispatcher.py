@@ -192,8 +192,8 @@ class Dispatcher:
             if result.created_id is not None:
                 keys.setdefault(result.created_id, []).append(result.pending.item.key_hash)
         owners = await self._in_database(self._map.entries_of_rows, list(keys))
-        for row_id, owner in owners.items():
-            keys[row_id].append(owner.key_hash)
+        for owner in owners:
+            keys[owner.row_id or ""].append(owner.key_hash)
         checked: list[Result] = []
         for result in finished:
             others = [key for key in keys.get(result.created_id or "", ()) if key != result.pending.item.key_hash]
@@ -207,7 +207,7 @@ class Dispatcher:
                 checked.append(result)
         own = (*self._counts.earlier.tokens, self._lease.fencing_token)
         # A row that another run recorded has proved its id since. Of two rows of this run, either may be the wrong one.
-        unresolved = [entry for entry in owners.values() if entry.fencing_token in own and entry.source_row is not None]
+        unresolved = [entry for entry in owners if entry.fencing_token in own and entry.source_row is not None]
         unknown = [MapEntry(entry.key_hash, RowState.UNKNOWN, source_row=entry.source_row) for entry in unresolved]
         return checked, list(map(Change, unresolved, unknown))
 
