@@ -1,4 +1,4 @@
-"""The door of a single send: operators, the idempotent client, notifiers and commands make their request here."""
+"""One request, sent once: operators, the idempotent client and commands call ``send_once``."""
 
 from __future__ import annotations
 

@@ -174,8 +174,11 @@ def options_parser(separator: str) -> Callable[[Any], list[str]]:
 
 
 def _options(values: Any) -> list[str]:
-    options = list(dict.fromkeys(parse_option(one) for one in map(plain, values) if not is_blank(one)))
-    if sum(map(len, options)) > MAX_CELL_BYTES // 4 and sum(len(one.encode()) for one in options) > MAX_CELL_BYTES:
+    options = list(dict.fromkeys(parse_option(value) for value in map(plain, values) if not is_blank(value)))
+    if (
+        sum(map(len, options)) > MAX_CELL_BYTES // 4
+        and sum(len(option.encode()) for option in options) > MAX_CELL_BYTES
+    ):
         raise ValueError(f"is longer than {MAX_CELL_BYTES} bytes")
     return options
 

@@ -39,7 +39,7 @@ def check_database(database: Database | None, recorded: Sequence[str] = ()) -> N
                 name += secrets.token_hex(4)
                 Variable.set(name, database.redacted_url, description=_DESCRIPTION)
                 recorded = list(Variable.keys(prefix=_PREFIX))
-            others = [other for other in recorded if not other.startswith(mine)]
+            others = [record for record in recorded if not record.startswith(mine)]
             if others and name != mine:
                 Variable.delete(name)
     except DatabaseError as error:
@@ -47,7 +47,7 @@ def check_database(database: Database | None, recorded: Sequence[str] = ()) -> N
     except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
         raise _unusable_variables(error) from None
     if others:
-        commands = "; ".join(f"airflow variables delete {other}" for other in others)
+        commands = "; ".join(f"airflow variables delete {record}" for record in others)
         used = "has none" if database is None else f"uses {database.redacted_url}"
         raise PreflightError(
             f"Another database stores {_CONTENTS}, and this worker {used}. Requests that were accepted there would be "

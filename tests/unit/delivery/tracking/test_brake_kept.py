@@ -91,9 +91,7 @@ class TestBrakeOfCampaign:
         assert "spring" in {row["campaign"] for row in _brake_rows(database)}
 
     @pytest.mark.parametrize("is_requests_too", [True, False])
-    def test_is_not_released_because_most_failures_were_pruned(
-        self, database: Database, *, is_requests_too: bool
-    ) -> None:
+    def test_brake_stays_after_most_failures_were_pruned(self, database: Database, *, is_requests_too: bool) -> None:
         recipients = fill(database)
         tables = (deliveries, requests) if is_requests_too else (deliveries,)
         age(database, 2 * RETENTION, *tables, where=lambda row: row["reference"] in ("spring-0", "spring-1"))
@@ -102,13 +100,13 @@ class TestBrakeOfCampaign:
         save_reports(database, failure(recipients[40], token=to(*recipients[:10], reference="spring-4")))
         assert (listed(database, recipients), brakes(database)) == (set(), 1)
 
-    def test_is_released_by_more_recipients(self, database: Database) -> None:
+    def test_brake_is_released_by_more_recipients(self, database: Database) -> None:
         recipients = fill(database)
         noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(20, 100)))
         ended(database, expected=1000)
         assert (listed(database, recipients), brakes(database)) == (set(recipients[:30]), 0)
 
-    def test_is_pruned_with_the_last_failure(self, database: Database) -> None:
+    def test_brake_is_pruned_with_the_last_failure(self, database: Database) -> None:
         fill(database)
         age(database, 2 * RETENTION, deliveries, requests, sends, suppression_brakes)
         run_prune(database)
@@ -152,11 +150,14 @@ class TestBrakeOfSingleSends:
                 if table not in pruned and table is not suppression_brakes:
                     connection.execute(update(table).values({name: now}))
         run_prune(database)
-        save_reports(database, *(received_now(report(one, "sent", message_id=f"n-{one}")) for one in recipients))
+        save_reports(
+            database,
+            *(received_now(report(recipient, "sent", message_id=f"n-{recipient}")) for recipient in recipients),
+        )
         save_reports(database, failure(recipients[0], message_id="again", channel="sms"))
         assert listed(database, recipients[1:]) == set()
 
-    def test_is_pruned_although_later_failures_stay(self, database: Database) -> None:
+    def test_brake_is_pruned_although_later_failures_stay(self, database: Database) -> None:
         """On a connection with a permanent failure each day, one is always a little younger than the retention."""
         send_single(database, numbers(25), is_recorded=False)
         age(database, 2 * RETENTION, deliveries, suppression_brakes)
@@ -178,13 +179,17 @@ class TestBrakeOfSingleSends:
 
     def test_failures_outside_its_time_count_whenever_their_rows_change(self, database: Database) -> None:
         recipients = numbers(40)
-        save_reports(database, *(failure(one, message_id=f"m-{one}", channel="sms") for one in recipients[:10]))
+        save_reports(
+            database, *(failure(recipient, message_id=f"m-{recipient}", channel="sms") for recipient in recipients[:10])
+        )
         age(database, 3 * SINGLE_SENDS_WINDOW, deliveries)
         send_single(database, recipients[10:], is_recorded=False)
         assert (listed(database, recipients), brakes(database)) == (set(recipients[:10]), 1)
         with database.engine.begin() as connection:
             connection.execute(update(deliveries).values(updated_at=datetime.now(UTC)))
-        save_reports(database, *(failure(one, message_id=f"n-{one}", channel="sms") for one in recipients[:1]))
+        save_reports(
+            database, *(failure(recipient, message_id=f"n-{recipient}", channel="sms") for recipient in recipients[:1])
+        )
         assert listed(database, recipients) == set(recipients[:10])
 
     def test_failures_of_its_time_never_count_whenever_their_rows_change(self, database: Database) -> None:
@@ -193,7 +198,10 @@ class TestBrakeOfSingleSends:
         age(database, 3 * SINGLE_SENDS_WINDOW, deliveries, suppression_brakes)
         with database.engine.begin() as connection:
             connection.execute(update(deliveries).values(updated_at=datetime.now(UTC)))
-        save_reports(database, *(received_now(report(one, "sent", message_id=f"n-{one}")) for one in recipients))
+        save_reports(
+            database,
+            *(received_now(report(recipient, "sent", message_id=f"n-{recipient}")) for recipient in recipients),
+        )
         # The request is recorded late, which writes the row again.
         begun(database, "late")
         noted(database, SentRequest("late", 1, f"single-{recipients[0]}"), campaign="late")
@@ -210,7 +218,9 @@ class TestBrakeOfSingleSends:
             ),
         )
         age(database, 2 * SINGLE_SENDS_WINDOW, deliveries)
-        save_reports(database, *(failure(one, message_id=f"m-{one}", channel="sms") for one in recipients))
+        save_reports(
+            database, *(failure(recipient, message_id=f"m-{recipient}", channel="sms") for recipient in recipients)
+        )
         assert (listed(database, recipients), brakes(database)) == (set(), 1)
 
     def test_many_rows_that_only_change_hide_no_failures(self, database: Database) -> None:
