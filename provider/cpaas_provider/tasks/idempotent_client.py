@@ -7,7 +7,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +16,6 @@ from weakref import WeakValueDictionary
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 
-from cpaas_provider.api import bounds
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.sending.errors import NoRecipientsError, RunNotAllowedError
 from cpaas_provider.sending.journal.journal import Journal
@@ -40,19 +39,6 @@ if TYPE_CHECKING:
     from cpaas_provider.tasks.runtime import Hook
 
 log = logging.getLogger(__name__)
-
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "on_unknown": validators.on_unknown,
-    "unknown_timeout": validators.duration,
-    "resend_on_clear": bounds.flag,
-    "allow_backfill": bounds.flag,
-    "max_lateness": validators.duration_or_none,
-    "track_recipients": bounds.flag,
-    "use_suppression_list": bounds.flag,
-    "frequency_cap": validators.frequency_cap,
-    "frequency_category": validators.frequency_category,
-    "stop_grace_period": validators.seconds,
-}
 
 _MADE = frozenset({State.PENDING, State.ACCEPTED, State.UNKNOWN})
 
@@ -366,6 +352,6 @@ class AsyncIdempotentClient:
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options as they are used; those that cannot work are refused before anything is sent."""
     try:
-        return {name: _CHECKS[name](name, value) for name, value in options.items()}
+        return {name: validators.OPTION_CHECKS[name](name, value) for name, value in options.items()}
     except ValueError as error:
         raise ValueError(f"get_idempotent_client: {error} Nothing was sent.") from None

@@ -213,8 +213,10 @@ class TestBrakeOfSingleSends:
         save_reports(
             database,
             *(
-                received_now(report(one, "undelivered", message_id=f"m-{one}", channel="sms", reason="Absent"))
-                for one in recipients
+                received_now(
+                    report(recipient, "undelivered", message_id=f"m-{recipient}", channel="sms", reason="Absent")
+                )
+                for recipient in recipients
             ),
         )
         age(database, 2 * SINGLE_SENDS_WINDOW, deliveries)
@@ -226,7 +228,9 @@ class TestBrakeOfSingleSends:
     def test_many_rows_that_only_change_hide_no_failures(self, database: Database) -> None:
         """Delivered messages of last week are no recipients of today, though their rows change today."""
         recipients = numbers(430)
-        delivered = (received_now(report(one, "delivered", message_id=f"d-{one}")) for one in recipients[:400])
+        delivered = (
+            received_now(report(recipient, "delivered", message_id=f"d-{recipient}")) for recipient in recipients[:400]
+        )
         save_reports(database, *delivered)
         age(database, 7 * SINGLE_SENDS_WINDOW, deliveries)
         with database.engine.begin() as connection:
