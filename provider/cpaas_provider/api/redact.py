@@ -39,10 +39,12 @@ _HIDDEN = "***"
 _KNOWN_WORDS = frozenset(
     {"SENT", "VERIFIED", "EXPIRED", "FAILED", "REVOKED", "DELETED"}
     | {"pending", "sent", "failed", "error", "success", "duplicate"}
-    | {"Airtel", "MTN", "Glo", "9mobile", "NTEL", "GSM-7", "GSM7", "UCS-2", "UCS2"}
+    | {"Airtel", "MTN", "Glo", "9mobile", "NTEL"}
     | {"TEXT", "NUMBER", "DATE", "PHONE NUMBER", "EMAIL", "URL", "SELECT", "MULTI SELECT"}
 )
 """Words that nearly all answers have. They are no secret, and to compare them with a large request would take long."""
+_ENCODING = re.compile(r"(?:GSM|UCS|UTF|UNICODE|ASCII)(?:[-_ ]?\d{1,2})?(?:[-_ ]?BIT)?", re.IGNORECASE)
+"""The encoding of an SMS, which each answer to a send has. The contract does not say how it is written."""
 _PUBLIC_FIELDS = frozenset({"channel", "network", "id", "row_id", "template_id", "is_trackable"})
 
 
@@ -77,11 +79,8 @@ def redact(
     is_cut = len(text) > _MOST_READ
     text = _one_line(text[:_MOST_READ])
     values = {value for value in map(_one_line, private) if len(value) >= _SHORTEST_SECRET}
-    codes = {code for code in map(_digits_of_code, values) if len(code) >= _SHORTEST_SECRET}
-    # A number may be written without its country code.
-    codes |= {code[-_LAST_DIGITS:] for code in codes}
-    text = _without_values(text, {_fold(value) for value in values}, _TAIL if is_cut else 0)
-    text = _without_codes(text, codes)
+    text = _without_values(text, values, _TAIL if is_cut else 0)
+    text = _without_codes(text, values)
     # The pattern has one group, so every second part is a moment.
     parts = _MOMENT.split(text)
     for index in range(0, len(parts), 2):
@@ -95,7 +94,7 @@ def service_word(text: str, private: Iterable[str], *, shortest_number: int = _S
 
     Every such text passes through here: one line of ``MAX_WORD`` characters at most, redacted as an error's text is.
     """
-    if text in _KNOWN_WORDS:
+    if text in _KNOWN_WORDS or _ENCODING.fullmatch(text):
         return text
     return redact(text, private, longest=MAX_WORD, shortest_number=shortest_number)
 
@@ -123,10 +122,14 @@ def _fold(text: str) -> str:
 def _without_values(text: str, values: Collection[str], tail: int) -> str:
     """Hide values, and parts of them, because services often quote only the beginning of a text.
 
-    :param values: in lower case
     :param tail: how many characters at the end of the text are hidden in any case
     """
     folded = _fold(text)
+    if len(text) < _SHORTEST_PIECE:
+        # No part of a longer value is hidden. Most words of the service are short, and the values of a bulk are many.
+        longest = len(text.casefold())
+        values = [value for value in values if len(value) <= longest]
+    values = {_fold(value) for value in values}
     if _differs_in_case_alone(text, folded, values):
         return _HIDDEN
     hidden = bytearray(len(text))
@@ -154,8 +157,13 @@ def _differs_in_case_alone(text: str, folded: str, values: Collection[str]) -> b
     return any(value not in folded and value.casefold() in text for value in values if not value.isascii())
 
 
-def _without_codes(text: str, codes: Collection[str]) -> str:
+def _without_codes(text: str, values: Iterable[str]) -> str:
     """Hide the digits of known codes and numbers, with anything but letters between them."""
+    if len(_NO_DIGIT.sub("", text)) < _SHORTEST_SECRET:
+        return text
+    codes = {code for code in map(_digits_of_code, values) if len(code) >= _SHORTEST_SECRET}
+    # A number may be written without its country code.
+    codes |= {code[-_LAST_DIGITS:] for code in codes}
     lengths = {len(code) for code in codes}
 
     def hide(run: re.Match[str]) -> str:

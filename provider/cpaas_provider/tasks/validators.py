@@ -112,7 +112,7 @@ def row_limit(name: str, value: Any) -> Any:
 
 def _amount(name: str, value: Any) -> float:
     if not _is_number(value) or not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be a number of at least 0; it is {value!r}.")
+        raise ValueError(f"{name} must be an amount of at least 0; it is {value!r}.")
     return float(value)
 
 

@@ -23,6 +23,8 @@ from tests.sandbox import Sandbox
 
 _SMALL = 10_000
 _CHANGED_OF, _CHANGED = 50_000, 1_000
+_CREATED = 100_000
+_PER_SECOND = 250
 
 
 def main() -> None:
@@ -69,6 +71,20 @@ def changed(arguments: argparse.Namespace, sandbox: Sandbox) -> None:
     )
 
 
+def created(arguments: argparse.Namespace, sandbox: Sandbox) -> None:
+    """First creations of rows, under the rate limit of the connection"""
+    print("| rows | created | requests a second | seconds | CPU seconds | peak MiB |")
+    print("|--:|--:|--:|--:|--:|--:|", flush=True)
+    for count in (_SMALL, _CREATED):
+        database = _database(arguments.folder, f"map_created_{count}")
+        done = _work("sync", sandbox, write_rows(arguments.folder, count), database, per_second=_PER_SECOND)
+        print(
+            f"| {count:,} | {done['created']:,} | {done['created'] / done['seconds']:.1f} | {done['seconds']} "
+            f"| {done['cpu_seconds']} | {done['peak_mib']} |",
+            flush=True,
+        )
+
+
 def peers(arguments: argparse.Namespace, sandbox: Sandbox) -> None:
     """Killed in the middle and run again, then run on the next day without a change"""
     compare_peers(sandbox, arguments.folder)
@@ -77,6 +93,7 @@ def peers(arguments: argparse.Namespace, sandbox: Sandbox) -> None:
 _PARTS: dict[str, Callable[[argparse.Namespace, Sandbox], None]] = {
     "unchanged": unchanged,
     "changed": changed,
+    "created": created,
     "peers": peers,
 }
 
@@ -99,8 +116,9 @@ def _database(folder: Path, name: str) -> str:
     return f"sqlite:///{path}"
 
 
-def _work(name: str, sandbox: Sandbox, path: Path, database: str) -> dict[str, Any]:
+def _work(name: str, sandbox: Sandbox, path: Path, database: str, **further: Any) -> dict[str, Any]:
     given = {
+        **further,
         "url": sandbox.url,
         "key": sandbox.connection["password"],
         "path": str(path.resolve()),

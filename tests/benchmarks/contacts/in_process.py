@@ -34,7 +34,9 @@ from cpaas_provider.sources import CsvSource
 from tests.benchmarks.contacts.rows import COLUMNS, KEY
 
 _AT_ONCE = 5_000
-_OPTIONS: dict[str, Any] = {"requests_per_second": 10_000, "max_concurrency": 16}
+_MAX_CONCURRENCY = 16
+_NO_LIMIT = 10_000
+"""Requests a second."""
 
 
 def fill(given: dict[str, Any]) -> dict[str, Any]:
@@ -65,6 +67,7 @@ def fill(given: dict[str, Any]) -> dict[str, Any]:
 def sync(given: dict[str, Any]) -> dict[str, Any]:
     """Sync a file, and say what was sent: how many requests, and how many cells."""
     cells: list[int] = []
+    per_second = given.get("per_second", _NO_LIMIT)
 
     class Counting(AsyncCpaasClient):
         async def update_contact_row(self, row_id: str, columns: Any) -> Any:
@@ -73,7 +76,8 @@ def sync(given: dict[str, Any]) -> dict[str, Any]:
 
     @contextlib.asynccontextmanager
     async def connect() -> AsyncIterator[AsyncCpaasClient]:
-        client = await asyncio.to_thread(Counting, given["url"], given["key"], **_OPTIONS)
+        limits = {"max_concurrency": _MAX_CONCURRENCY, "requests_per_second": per_second}
+        client = await asyncio.to_thread(Counting, given["url"], given["key"], **limits)
         async with client:
             yield client
 
@@ -92,7 +96,7 @@ def sync(given: dict[str, Any]) -> dict[str, Any]:
             conn_id="bench",
             base_url=given["url"],
             numbers=INTERNATIONAL,
-            requests_per_second=10_000,
+            requests_per_second=per_second,
             connect=connect,
         ) as one,
     ):

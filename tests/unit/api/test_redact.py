@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import string
 import time
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -132,6 +133,34 @@ def test_service_word_is_one_short_line(word: str) -> None:
     assert len(shown) <= MAX_WORD
     assert shown.isprintable()
     assert "2348031234567" not in shown
+
+
+class NeverRead:
+    """Private values of a large request, which no usual answer may cost a look at."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("the values of the request were read")
+
+
+@pytest.mark.parametrize(
+    "word", ["SENT", "GSM-7", "GSM7", "GSM_7BIT", "gsm 7bit", "UCS-2", "UCS2", "utf-16", "Unicode"]
+)
+def test_usual_word_is_not_compared_with_the_request(word: str) -> None:
+    assert service_word(word, NeverRead()) == word
+
+
+@pytest.mark.parametrize("word", ["GSM4711", "GSM_2348031234567", "ascii4711bit", "7bit", "Ada UCS-2"])
+def test_word_with_more_than_an_encoding_is_compared_with_the_request(word: str) -> None:
+    with pytest.raises(AssertionError, match="were read"):
+        service_word(word, NeverRead())
+
+
+@pytest.mark.parametrize(
+    ("word", "private"),
+    [("Ada", "ada"), ("to Ada", "Ada"), ("WEISS", "wei\u00df"), ("n 471 1", "4711"), ("sent 471", "471")],
+)
+def test_short_word_hides_a_short_private_value(word: str, private: str) -> None:
+    assert service_word(word, [private, "a longer value " * 9]) != word
 
 
 @pytest.mark.parametrize("unit", ["a\u0301\u0327", "\ufdfa", "1 ", "a@", "&#64;", "2026-01-01 ", "\u0301"])

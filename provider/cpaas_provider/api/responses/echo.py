@@ -42,8 +42,11 @@ def contradicts(endpoint: Endpoint[Any], resource: Any, body: Any, fields: Mappi
                 _repeats(echo, value, str(fields[echo.request])) for value in _named(echo, record, body)
             ):
                 return f"the response belongs to another request: it names another {echo.request}"
-    listed = _listed(fields) if isinstance(resource, Message) else ()
-    if listed and len(unnamed_recipients(resource, fields)) == len(listed):
+    if (
+        isinstance(resource, Message)
+        and (unnamed := unnamed_recipients(resource, fields))
+        and len(unnamed) == len(_listed(fields))
+    ):
         return "the response belongs to another request: it names other recipients"
     return None
 
@@ -55,8 +58,10 @@ def unnamed_recipients(message: Message, fields: Mapping[str, Any]) -> Sequence[
 
     :param fields: the fields of the request, as on the wire
     """
+    if not message.recipients:
+        return ()
     listed = _listed(fields)
-    if not message.recipients or set(listed).issubset(message.recipients):
+    if set(listed).issubset(message.recipients):
         # Most services repeat the recipients as they were sent.
         return ()
     if not all(_WHOLE_RECIPIENT.fullmatch(recipient.strip()) for recipient in message.recipients):
