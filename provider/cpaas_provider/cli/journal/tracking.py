@@ -61,14 +61,20 @@ def _resolved(
 
 
 def _unresolved(found: Found, decided: ResolutionResult, decision: Resolution) -> list[SentRequest]:
-    """Return the requests that stay unresolved. Of a recipient of several, the newest of them is unknown.
+    """Return the requests that stay unresolved. A recipient of several counts for the newest of them.
 
-    A resend that is resolved as not sent leaves the request that it repeats unknown again.
+    A resend that is resolved as not sent leaves the request that it repeats unknown again. A request is superseded if
+    each of its recipients is now known to be reached by another one.
     """
     members = members_of(decided.left)
     reached = reached_by(found.journal.entries(), members)
     if decision is Resolution.SENT:
         reached |= members_of(decided.before)
-    newest = {member: request.reference for request in decided.left for member in request.members}
-    unknown = Counter(reference for member, reference in newest.items() if member not in reached)
-    return [SentRequest(name, number, state=RequestState.UNKNOWN, unknown=number) for name, number in unknown.items()]
+    requests = {request.reference: RequestState.SUPERSEDED for request in decided.left}
+    newest: dict[bytes, str] = {}
+    for request in decided.left:
+        for member in set(request.members) - reached:
+            newest[member] = request.reference
+            requests[request.reference] = RequestState.UNKNOWN
+    unknown = Counter(newest.values())
+    return [SentRequest(name, unknown[name], state=state, unknown=unknown[name]) for name, state in requests.items()]

@@ -52,8 +52,8 @@ COMMIT_LAG = timedelta(seconds=60)
 """How much later than its ``updated_at`` a row may be committed, because its transaction waits for a lock."""
 
 
-def _is_any(statuses: Iterable[DeliveryStatus]) -> ColumnElement[bool]:
-    return deliveries.c.delivery_status.in_([int(status) for status in statuses])
+def _is_any(statuses: Iterable[DeliveryStatus], rows: Any = deliveries) -> ColumnElement[bool]:
+    return rows.c.delivery_status.in_([int(status) for status in statuses])  # type: ignore[no-any-return]  # of an alias
 
 
 IS_REACHED = _is_any(status for status in DeliveryStatus if status.reached)
@@ -62,7 +62,8 @@ IS_REACHED = _is_any(status for status in DeliveryStatus if status.reached)
 IS_UNDELIVERED = _is_any(status for status in DeliveryStatus if status.failed)
 """The condition on a row of ``deliveries``: the message will not reach the recipient."""
 
-IS_FINAL = _is_any(status for status in DeliveryStatus if status.final)
+_FINAL = [status for status in DeliveryStatus if status.final]
+IS_FINAL = _is_any(_FINAL)
 """The condition on a row of ``deliveries``: the recipient has a final status."""
 
 
@@ -164,6 +165,18 @@ IS_SENT_AGAIN = exists_in_other_request(
 )
 """The condition on a row of ``deliveries``: its recipient is in another request, which the service accepted."""
 
+
+def _is_last_report(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return the condition on a row of ``deliveries``: no later request of unknown outcome has its recipient, too.
+
+    So a recipient of several such requests counts once.
+
+    :param condition: on the row ``OTHER`` of the later request
+    """
+    is_unknown = exists().where(is_request_of(OTHER), is_in_state(RequestState.UNKNOWN)).correlate(OTHER)
+    return ~exists_in_other_request(and_(OTHER.c.reference > deliveries.c.reference, is_unknown, condition))
+
+
 _REPORTED_WITHOUT_REQUEST = (
     select(func.count()).select_from(deliveries).where(IS_SEND, ~HAS_REQUEST).correlate(sends).scalar_subquery()
 )
@@ -180,18 +193,26 @@ _HAS_UNCLEAR_NAME = or_(deliveries.c.recipient == "", *(deliveries.c.recipient.s
 """The condition on a row of ``deliveries``: its recipient is not named, was erased, or is in national form."""
 
 
-def unknown_without(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
-    """Return how many unknown recipients of a row of ``requests`` no row of ``deliveries`` meets conditions for.
+def unknown_without_report(*, final: bool = False) -> ColumnElement[int]:
+    """Return how many unknown recipients of a row of ``requests`` no row of ``deliveries`` is about.
+
+    A recipient of several requests counts as unknown for the newest, but each may have the report. Then the number is
+    below 0, and only the sum over the requests of a campaign says something.
 
     Only by its name is a recipient known to be in an accepted request, too. If a name in the campaign is unclear, each
     row may be about such a recipient, and stands for no other one.
+
+    :param final: whether only rows with a final status count
     """
-    unknown = requests.c.unknown
-    by_name = unknown - number_of_request(*conditions, ~IS_SENT_AGAIN)
-    most = requests.c.recipients - number_of_request(*conditions)
+    unknown, recipients = requests.c.unknown, requests.c.recipients
+    is_counted, is_other_counted = (IS_FINAL, _is_any(_FINAL, OTHER)) if final else (true(), true())
+    named = number_of_request(is_counted, ~IS_SENT_AGAIN, _is_last_report(is_other_counted))
+    # No report of somebody else stands for the recipient of another request.
+    by_name = unknown - case((named > recipients, recipients), else_=named)
+    most = recipients - number_of_request(is_counted)
     of_campaign = (deliveries.c.campaign == requests.c.campaign, deliveries.c.conn_id == requests.c.conn_id)
     exists_unclear_name = exists().where(*of_campaign, _HAS_UNCLEAR_NAME).correlate(requests)
-    unclear = and_(unknown < requests.c.recipients, exists_unclear_name, most > by_name)
+    unclear = and_(unknown < recipients, exists_unclear_name, most > by_name)
     return case((~unclear, by_name), (most > unknown, unknown), else_=most)
 
 
@@ -461,10 +482,11 @@ def read_sends(connection: Connection, campaigns: Iterable[str]) -> dict[str, Se
         # While a later try sends, its progress is newer.
         accepted = max(expected, found.get(name, SendCounts()).accepted or 0)
         found[name] = SendCounts(accepted, max(0, unknown))
-    without_report = select(requests.c.campaign, unknown_without()).where(is_in_state(RequestState.UNKNOWN))
+    without_report = select(requests.c.campaign, func.sum(unknown_without_report()))
+    without_report = without_report.where(is_in_state(RequestState.UNKNOWN)).group_by(requests.c.campaign)
     for name, number in select_among(connection, without_report, requests.c.campaign, names):
         counts = found.get(name, SendCounts())
-        found[name] = counts._replace(unknown=(counts.unknown or 0) + max(0, number))
+        found[name] = counts._replace(unknown=(counts.unknown or 0) + max(0, int(number)))
     return found
 
 

@@ -64,7 +64,7 @@ from cpaas_provider.delivery.tracking.counts import (
     overdue,
     read_counts,
     read_sends,
-    unknown_without,
+    unknown_without_report,
 )
 from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
 
@@ -219,13 +219,17 @@ def _has_request(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     return exists().where(_IS_REQUEST_OF_SEND, *conditions).correlate(sends)
 
 
-_UNKNOWN = func.coalesce(sends.c.unknown, 0) + func.coalesce(
-    select(func.sum(requests.c.unknown)).where(_IS_REQUEST_OF_SEND, _IS_UNKNOWN).correlate(sends).scalar_subquery(), 0
-)
+def _sum_of_unknown(number: ColumnElement[int]) -> ColumnElement[int]:
+    """Return the sum of a number over the requests of a send whose outcome is unknown."""
+    query = select(func.sum(number)).where(_IS_REQUEST_OF_SEND, _IS_UNKNOWN)
+    return func.coalesce(query.correlate(sends).scalar_subquery(), 0)
+
+
+_UNKNOWN = func.coalesce(sends.c.unknown, 0) + _sum_of_unknown(requests.c.unknown)
 _ALL_ARE_FINAL = case(
     # The first condition needs only an index, and settles most campaigns. The others look at each request.
     (sends.c.expected + _UNKNOWN > _number(IS_FINAL), false()),
-    (_has_request(_IS_UNKNOWN, unknown_without(IS_FINAL) > 0), false()),
+    (_sum_of_unknown(unknown_without_report(final=True)) > 0, false()),
     (
         _has_request(is_in_state(RequestState.ACCEPTED), requests.c.recipients > number_of_request(IS_FINAL)),
         false(),

@@ -181,7 +181,7 @@ def record_resolution(
     :param place: the task instance that sends it: DAG, run, task and map index
     :param known: the references of all of its requests
     :param resolved: the resolved requests in their new states, each with the number of recipients that it resolves, and
-        the requests that stay unknown
+        the other requests of unknown outcome, which stay unknown or are superseded by it
     :return: the campaign; ``None`` if the database has no record of it
     """
     send = _find_send(connection, place, known)
@@ -195,12 +195,15 @@ def record_resolution(
         row = before.get(request.reference)
         if row is not None and row.state == RequestState.ACCEPTED:
             continue
-        if request.state is RequestState.UNKNOWN:
+        if request.state in {RequestState.UNKNOWN, RequestState.SUPERSEDED}:
             # Before the end of the task, none is recorded. Its end does.
             made += [request._replace(recipients=row.recipients)] if row is not None else []
             continue
-        # Of a recorded request, the journal may name fewer recipients than it has.
-        recipients, number = (request.recipients,) * 2 if row is None else (row.recipients, row.unknown)
+        # Of a recorded request, the journal may name fewer recipients than it has. If a later request of unknown
+        # outcome has some of them, too, they count for that one.
+        recipients, number = request.recipients, request.recipients
+        if row is not None:
+            recipients, number = row.recipients, max(row.unknown, request.recipients)
         made.append(request._replace(recipients=recipients))
         without_request += 0 if row is not None else number
         accepted += number if request.state is RequestState.ACCEPTED else 0

@@ -35,7 +35,8 @@ class TrackedRequest(NamedTuple):
     """What delivery tracking records of a request.
 
     :param recipients: the number of its recipients, without those that the service rejected from it
-    :param unknown: how many of them are of unknown outcome because of it
+    :param unknown: how many of them are of unknown outcome, each counted for the newest of its requests
+    :param is_open: whether any of them is, also if a newer request of unknown outcome has it, too
     :param message_id: the service's id of the message
     :param rejected: the addresses that the service rejected from it, as far as the source has them
     """
@@ -44,6 +45,7 @@ class TrackedRequest(NamedTuple):
     state: State
     recipients: int
     unknown: int
+    is_open: bool
     message_id: str | None
     rejected: tuple[str, ...]
 
@@ -53,7 +55,7 @@ class TrackedRequest(NamedTuple):
             return self
         stronger = self if PRECEDENCE[self.state] >= PRECEDENCE[earlier.state] else earlier
         unknown = 0 if stronger.state is State.ACCEPTED else max(self.unknown, earlier.unknown)
-        return stronger._replace(unknown=unknown)
+        return stronger._replace(unknown=unknown, is_open=self.is_open or earlier.is_open)
 
 
 @dataclass(eq=False, repr=False)
@@ -87,10 +89,7 @@ class JournalIndex(Unresolved):
                         continue
                     pending = Result(intent.number, State.PENDING, reason=BROKE_OFF)
                     self._add(intent, entry.body, entry.at.timestamp(), pending, now=False)
-                    self.plan.database.executemany(
-                        "INSERT INTO recipient_request VALUES (?, ?, ?)",
-                        ((member, intent.number, values_hash) for member, values_hash in intent.each()),
-                    )
+                    self._add_recipients(intent)
                 for result in entry.results:
                     self._add_left_out(result)
                     if result.state is State.REJECTED and entry.clear_epoch != self.journal.tries.clear_epoch:
@@ -113,6 +112,8 @@ class JournalIndex(Unresolved):
         :param at: when it was taken from the queue, as ``time.time()`` returns it
         """
         self._add(intent, self.body, at, result, now=True)
+        if result.state is State.UNKNOWN:
+            self._add_recipients(intent)
         self._add_left_out(result)
 
     def record_result(self, result: Result) -> None:
@@ -168,6 +169,7 @@ class JournalIndex(Unresolved):
                 "SELECT request, count(*) FROM recipient WHERE status = ? GROUP BY request", (RecipientStatus.UNKNOWN,)
             ).fetchall()
         )
+        open_requests = self._open_requests() if unknown else set()
         found: dict[str, TrackedRequest] = {}
         for number, reference, strength, size, message_id in self.plan.database.execute(
             "SELECT number, reference, state, size, id FROM request ORDER BY number"
@@ -177,11 +179,19 @@ class JournalIndex(Unresolved):
                 _STATES[strength],
                 size - len(members.get(number, ())),
                 unknown.get(number, 0),
+                number in open_requests,
                 message_id,
                 tuple(addresses.get(number, ())),
             )
             found[reference] = request.or_stronger(found.get(reference))
         return found.values()
+
+    def _open_requests(self) -> set[int]:
+        """Return the numbers of requests that have a recipient of unknown outcome."""
+        query = """SELECT sent.request FROM recipient CROSS JOIN recipient_request AS sent USING (member)
+            WHERE status = ? AND NOT EXISTS
+            (SELECT 1 FROM left_out WHERE left_out.member = sent.member AND left_out.request = sent.request)"""
+        return {number for (number,) in self.plan.database.execute(query, (RecipientStatus.UNKNOWN,))}
 
     def accepted_ids(self) -> dict[str, set[str | None]]:
         """Return the service's ids of accepted requests whose reference an unresolved request has, too.
@@ -306,6 +316,12 @@ class JournalIndex(Unresolved):
                 result.reason,
                 now,
             ),
+        )
+
+    def _add_recipients(self, intent: Intent) -> None:
+        self.plan.database.executemany(
+            "INSERT INTO recipient_request VALUES (?, ?, ?)",
+            ((member, intent.number, values_hash) for member, values_hash in intent.each()),
         )
 
     def _add_left_out(self, result: Result) -> None:

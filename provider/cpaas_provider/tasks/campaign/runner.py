@@ -346,6 +346,6 @@ def _sent_request(request: TrackedRequest) -> SentRequest:
     if request.state is State.ACCEPTED:
         state = RequestState.ACCEPTED
     elif request.state is State.UNKNOWN:
-        state = RequestState.UNKNOWN if request.unknown else RequestState.SUPERSEDED
+        state = RequestState.UNKNOWN if request.is_open else RequestState.SUPERSEDED
     recipients, message_id, rejected = request.recipients, request.message_id, request.rejected
     return SentRequest(request.reference, recipients, message_id, rejected, state, request.unknown)

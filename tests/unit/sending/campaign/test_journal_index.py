@@ -185,7 +185,7 @@ class TestAcceptedRequests:
 
     def test_request_without_a_rejection_has_no_rejected_recipients(self) -> None:
         _, index = restored(batch([make_intent(0, ADA, OBI)], [make_result(0)]))
-        assert list(index.requests()) == [(make_intent(0, ADA, OBI).reference, State.ACCEPTED, 2, 0, "m0", ())]
+        assert list(index.requests()) == [(make_intent(0, ADA, OBI).reference, State.ACCEPTED, 2, 0, False, "m0", ())]
 
 
 class TestRequestsOfDeliveryTracking:
@@ -202,6 +202,24 @@ class TestRequestsOfDeliveryTracking:
         )
         made = [(request.state, request.unknown) for request in index.requests()]
         assert made == [(State.UNKNOWN, 0), (State.ACCEPTED, 0), (State.ACCEPTED, 0)]
+
+    def test_request_stays_open_while_a_resend_to_its_recipients_is_unknown(self) -> None:
+        """A report of either of them says what became of the recipient."""
+        _, index = restored(batch([make_intent(0, ADA), make_intent(1, OBI, ADA)], []))
+        made = [(request.state, request.unknown, request.is_open) for request in index.requests()]
+        assert made == [(State.UNKNOWN, 0, True), (State.UNKNOWN, 2, True)]
+
+    def test_request_of_this_try_stays_open_while_a_resend_to_its_recipients_is_unknown(self) -> None:
+        plan = plan_of(ADA, OBI)
+        index = JournalIndex(plan, journal_log(MemoryStore(), TryInfo(1, 1, 0)), BODY)
+        index.replay()
+        index.record(make_intent(0, ADA, OBI), WHEN.timestamp(), make_result(0)._replace(state=State.UNKNOWN))
+        index.record(make_intent(1, OBI), WHEN.timestamp(), make_result(1)._replace(state=State.UNKNOWN))
+        index.record(make_intent(2, ADA), WHEN.timestamp(), make_result(2))
+        plan.set_status([1], RecipientStatus.SENT, 2)
+        plan.set_status([2], RecipientStatus.UNKNOWN, 1)
+        made = [(request.state, request.unknown, request.is_open) for request in index.requests()]
+        assert made == [(State.UNKNOWN, 0, True), (State.UNKNOWN, 1, True), (State.ACCEPTED, 0, False)]
 
     def test_resend_under_the_same_reference_is_the_same_request(self) -> None:
         _, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, OBI, ADA)], [make_result(1)]))

@@ -23,6 +23,9 @@ from tests.unit.delivery.tracking.model.delivery_records import (
 _LONGEST_SEND = timedelta(days=7)
 """How long after its start a task has ended that never recorded its end."""
 
+_LONGEST_UNFINISHED = timedelta(days=4)
+"""How long after its end a send is kept for the publisher, although recipients have no final status."""
+
 
 @dataclass(frozen=True)
 class Range:
@@ -325,7 +328,7 @@ class DeliveryOracle:
         if known.is_finished or known.is_pruned or (known.is_single and not known.has_ended):
             return False
         if known.has_ended and not known.is_begun_again:
-            return known.since_end < timedelta(days=4)
+            return known.since_end < _LONGEST_UNFINISHED
         return known.since_start < timedelta(days=8)
 
     def must_finish(self, campaign: str) -> bool | None:
@@ -341,8 +344,8 @@ class DeliveryOracle:
         if known.is_continued:
             return None
         if known.is_overdue and known.is_pruned and self.accepted_recipients(campaign) and not known.erased:
-            # Its figures may be gone, but what is unfinished finishes.
-            return True
+            # Its figures may be gone, but what is unfinished finishes, if it does so within the time of the publisher.
+            return True if known.since_end < _LONGEST_UNFINISHED else None
         if not self._requests_of(campaign) or self.is_free(campaign) or not self.rows(campaign):
             return None
         if known.is_overdue:

@@ -174,9 +174,14 @@ class DeliveryWorld:
             len(set(request.recipients) - accepted),
             state=RequestState.ACCEPTED if is_sent else RequestState.NOT_SENT,
         )
-        place = ("dag", "run", request.campaign, -1)
-        self.database.write(lambda connection: record_resolution(connection, place, known, [resolved]))
         self.oracle.resolve(reference, is_sent=is_sent)
+        unresolved = [
+            self._in_its_state(one)
+            for one in self.oracle.requests.values()
+            if one.campaign == request.campaign and one.outcome is Outcome.UNKNOWN
+        ]
+        place = ("dag", "run", request.campaign, -1)
+        self.database.write(lambda connection: record_resolution(connection, place, known, [resolved, *unresolved]))
 
     def probe(self, reference: str) -> bool:
         """Have a try look for a report of an unknown request, and return whether it is resolved."""
@@ -201,23 +206,33 @@ class DeliveryWorld:
         requests = [request for request in self.oracle.requests.values() if request.campaign == campaign]
         unknown = {name for one in requests if one.outcome is Outcome.UNKNOWN for name in one.recipients} - accepted
         self.unknown_at_end[campaign] = len(unknown)
-        made = [self._in_its_state(request, accepted) for request in requests]
+        made = [self._in_its_state(request) for request in requests]
         if dies:
             self.database.kill_at(1, dies)
             self._end(campaign, len(accepted), len(unknown), made)
             self.database.calm()
         self._end(campaign, len(accepted), len(unknown), made)
 
-    def _in_its_state(self, request: Request, accepted: set[str]) -> SentRequest:
-        """Return a request as the end of a try records it."""
+    def _in_its_state(self, request: Request) -> SentRequest:
+        """Return a request as the end of a try records it.
+
+        Of a recipient of several requests of unknown outcome, the journal knows the newest.
+        """
         if request.outcome is Outcome.ACCEPTED:
             state = RequestState.ACCEPTED if request.accepted else RequestState.NOT_SENT
             return SentRequest(request.reference, len(request.accepted), request.message_id, state=state)
         if request.outcome is not Outcome.UNKNOWN:
             return SentRequest(request.reference, len(request.recipients), state=RequestState.NOT_SENT)
-        unknown = len(set(request.recipients) - accepted)
-        state = RequestState.UNKNOWN if unknown else RequestState.SUPERSEDED
-        return SentRequest(request.reference, len(request.recipients), state=state, unknown=unknown)
+        unreached = set(request.recipients) - self.oracle.accepted_recipients(request.campaign)
+        newest = {
+            name: one.reference
+            for one in self.oracle.requests.values()
+            if one.campaign == request.campaign and one.outcome is Outcome.UNKNOWN
+            for name in one.recipients
+        }
+        unknown = [name for name in unreached if newest[name] == request.reference]
+        state = RequestState.UNKNOWN if unreached else RequestState.SUPERSEDED
+        return SentRequest(request.reference, len(request.recipients), state=state, unknown=len(unknown))
 
     def _end(self, campaign: str, accepted: int, unknown: int, made: Sequence[SentRequest]) -> None:
         self._tracker(campaign).record_send_finished(self.reference_of(campaign), accepted, unknown, made)
@@ -401,19 +416,22 @@ class DeliveryWorld:
         """Prune what last changed more than a day ago. What is finished may go, what is unfinished may not."""
         database: Any = self.database
         before = datetime.now(UTC) - timedelta(days=1)
-        numbers = self._numbers_of_rows()
+        numbers = self._numbers_of_rows("cpaas_deliveries")
         for _ in prune(database, before, before):
             pass
-        remaining = self._numbers_of_rows()
+        remaining, sends = (self._numbers_of_rows(table) for table in ("cpaas_deliveries", "cpaas_sends"))
         for name in self.oracle.campaigns:
             reference = self.reference_of(name)
             if self.oracle.outlives_prune(name):
                 assert remaining[reference] == numbers[reference], f"rows of {name}, which is unfinished, were pruned"
-        self.oracle.prune(name for name in self.oracle.campaigns if self.reference_of(name) not in remaining)
+        # Of a send that is gone, new reports have no number of recipients to be compared with.
+        kept = remaining.keys() & sends.keys()
+        self.oracle.prune(name for name in self.oracle.campaigns if self.reference_of(name) not in kept)
 
-    def _numbers_of_rows(self) -> Counter[str]:
+    def _numbers_of_rows(self, table: str) -> Counter[str]:
+        """Return how many rows of a table each campaign has."""
         with self.database.connect() as connection:
-            return Counter(connection.execute(select(metadata.tables["cpaas_deliveries"].c.campaign)).scalars())
+            return Counter(connection.execute(select(metadata.tables[table].c.campaign)).scalars())
 
     def age(self, by: timedelta) -> None:
         """Have everything so far be older."""
