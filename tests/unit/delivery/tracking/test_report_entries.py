@@ -157,6 +157,14 @@ class TestBrake:
         assert [record.levelname for record in caplog.records if record.name == LOG] == ["WARNING"] * is_braked
         assert not any(recipient in caplog.text for recipient in recipients)
 
+    def test_failures_that_another_connection_reports_stop_no_campaign(self, database: Database) -> None:
+        recipients = fill(database, 100)
+        others = [f"23480400{number:05d}" for number in range(30)]
+        for recipient in others:
+            save_reports(database, failed(1, recipient, conn_id="bank", reference="pack", token=to(*recipients)))
+        save_reports(database, *failures(recipients[:3]))
+        assert (listed(database, recipients), braked(database)) == (set(recipients[:3]), [])
+
     @pytest.mark.parametrize("seed", range(4))
     def test_it_holds_in_any_order_of_requests_and_reports(self, database: Database, seed: int) -> None:
         """The requests are recorded before, between or after their reports, which come in any batches."""

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or_, select
 
 from cpaas_provider.database.activity.upsert import upsert
-from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, suppression_brakes
+from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, sends, suppression_brakes
 from cpaas_provider.delivery.tracking.counts import COMMIT_LAG, IS_ACCEPTED, IS_FINAL, is_in_state
 from cpaas_provider.delivery.tracking.permanent_failures.reasons import KINDS
 from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
@@ -88,6 +88,9 @@ def _is_too_large(failures: int, size: int) -> bool:
 def apply_brake(connection: Connection, campaign: str) -> set[tuple[str, str]]:
     """Store whether a campaign has too many permanent failures. Return the recipients whose entries that changes."""
     of_campaign = and_(deliveries.c.campaign == campaign, HAS_FAILED)
+    if (owner := _connection_of(connection, campaign)) is not None:
+        # What the service of another connection reports says nothing about the recipients of this one.
+        of_campaign = and_(of_campaign, deliveries.c.conn_id == owner)
     number = func.count(deliveries.c.recipient.distinct())
     failures, conn_id = connection.execute(select(number, func.max(deliveries.c.conn_id)).where(of_campaign)).one()
     is_brake = suppression_brakes.c.campaign == campaign
@@ -166,6 +169,11 @@ def brakes_of_single_sends(connection: Connection, conn_id: str) -> Sequence[dat
     brakes = suppression_brakes.c
     of_connection = (brakes.conn_id == conn_id, brakes.campaign.startswith(_SINGLE_SENDS))
     return connection.execute(select(brakes.braked_at).where(*of_connection)).scalars().all()
+
+
+def _connection_of(connection: Connection, campaign: str) -> str | None:
+    """Return the connection that sends a campaign; ``None`` while its send is not recorded."""
+    return connection.execute(select(sends.c.conn_id).where(sends.c.campaign == campaign)).scalar()
 
 
 def _recipients(connection: Connection, campaign: str, failures: int) -> int:
