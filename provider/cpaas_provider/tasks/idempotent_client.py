@@ -140,9 +140,8 @@ class IdempotentClient:
         callback: str | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
-        """Send one SMS to one or more recipients, as ``SendSmsOperator`` does.
+        """Send one SMS to one or more recipients. ``SendSmsOperator`` describes the arguments and what is returned.
 
-        :param encoding: ``gsm7`` to replace typography, as of the operator
         :param idempotency_key: the name of a deliberate repetition to a recipient
         """
         try:
@@ -151,7 +150,7 @@ class IdempotentClient:
             raise ValueError(f"{error} Nothing was sent.") from None
         body = {"content": content, "template_id": template_id, "channel": channel, "is_trackable": is_trackable}
         request = MessageRequest(SMS, recipients, sender_id, body, personalisation, external_ref, encoding)
-        return self._send(request, self._report_options("send_sms", callback, external_ref), idempotency_key)
+        return self._send(request, self._report_options(request, callback), idempotency_key)
 
     def send_email(
         self,
@@ -168,7 +167,7 @@ class IdempotentClient:
         callback: str | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
-        """Send one email to one or more recipients, as ``SendEmailOperator`` does.
+        """Send one email to one or more recipients. ``SendEmailOperator`` describes the arguments and what is returned.
 
         :param idempotency_key: the name of a deliberate repetition to a recipient
         """
@@ -180,7 +179,7 @@ class IdempotentClient:
             "reply_to": reply_to,
         }
         request = MessageRequest(EMAIL, recipients, sender_id, body, personalisation, external_ref)
-        return self._send(request, self._report_options("send_email", callback, external_ref), idempotency_key)
+        return self._send(request, self._report_options(request, callback), idempotency_key)
 
     def request_otp(
         self,
@@ -192,7 +191,7 @@ class IdempotentClient:
         channel: str | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
-        """Request a one-time passcode, as ``RequestOtpOperator`` does.
+        """Request a one-time passcode. ``RequestOtpOperator`` describes the arguments and what is returned.
 
         :param idempotency_key: the name of a deliberate repetition to a recipient
         """
@@ -209,15 +208,15 @@ class IdempotentClient:
         callback: str | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
-        """Buy airtime for a phone, as ``BuyAirtimeOperator`` does.
+        """Buy airtime for a phone. ``BuyAirtimeOperator`` describes the arguments and what is returned.
 
         :param idempotency_key: the name of a deliberate repetition to a recipient
         """
         request = AirtimeRequest(recipient, network, amount, external_ref)
-        return self._send(request, self._report_options("buy_airtime", callback, external_ref), idempotency_key)
+        return self._send(request, self._report_options(request, callback), idempotency_key)
 
-    def _report_options(self, operation: str, callback: str | None, external_ref: str | None) -> ReportOptions:
-        return ReportOptions(operation, callback, external_ref, self._track_recipients)
+    def _report_options(self, request: MessageRequest | AirtimeRequest, callback: str | None) -> ReportOptions:
+        return ReportOptions(request.operation, callback, request.external_ref, self._track_recipients)
 
     def _send(self, request: SingleRequest, reported: ReportOptions, key: str | None) -> dict[str, Any]:
         if key is not None and (not isinstance(key, str) or no_value_reason(key)):
