@@ -115,7 +115,14 @@ class MissingValuesError(InvalidRequestError):
 
 
 class NoRecipientsError(SendingError):
-    """``allowed_recipients`` or the guards leave out every recipient, so the task is skipped."""
+    """``allowed_recipients`` or the guards leave out every recipient, so the task is skipped.
+
+    :param not_allowed: the number that ``allowed_recipients`` leaves out
+    """
+
+    def __init__(self, message: str, not_allowed: int = 0) -> None:
+        super().__init__(message)
+        self.not_allowed = not_allowed
 
 
 class ChangedBodyError(SendingError):

@@ -103,7 +103,8 @@ class SingleSendState(Unresolved):
 
     def outcome(self) -> Outcome:
         """Return the outcome so far."""
-        return Outcome.of(self.records, earlier=not self.has_requested)
+        left_out = self.spec.not_allowed, len(self.suppressed), len(self.frequency_capped)
+        return Outcome.of(self.records, *left_out, earlier=not self.has_requested)
 
     def latest(self) -> dict[str, RequestRecord | None]:
         """Return the request that decides the status of each recipient; ``None`` if the recipient has none."""

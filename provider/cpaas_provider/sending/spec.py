@@ -139,6 +139,7 @@ class SendSpec:
     :param body: the fields that are the same for all recipients
     :param personal: the values of the placeholders, by recipient; ``None`` without placeholders
     :param probes: ways to establish an unknown outcome
+    :param not_allowed: the number of recipients that ``allowed_recipients`` left out
     """
 
     operation: str
@@ -146,6 +147,7 @@ class SendSpec:
     body: Mapping[str, Any] = field(repr=False)
     personal: Mapping[str, Any] | None = field(default=None, repr=False, kw_only=True)
     probes: Sequence[OutcomeProbe] = field(default=(), kw_only=True)
+    not_allowed: int = field(default=0, kw_only=True)
 
     async def prepared(self, client: Client) -> Self:
         """Return the spec, completed by what must be read from the service before the intent."""
@@ -171,17 +173,23 @@ class Outcome:
     :param accepted: the accepted requests
     :param unknown: the requests of unknown outcome
     :param earlier: whether this try made no request, so that all requests are of earlier tries
+    :param not_allowed: the number of recipients that ``allowed_recipients`` left out
+    :param suppressed: the number of recipients that the suppression list left out
+    :param capped: the number of recipients that the frequency cap left out
     """
 
     accepted: tuple[RequestRecord, ...] = ()
     unknown: tuple[RequestRecord, ...] = ()
     earlier: bool = False
+    not_allowed: int = 0
+    suppressed: int = 0
+    capped: int = 0
 
     @classmethod
-    def of(cls, entries: Iterable[RequestRecord], *, earlier: bool = True) -> Self:
+    def of(cls, entries: Iterable[RequestRecord], *left_out: int, earlier: bool = True) -> Self:
         """Return the outcome of requests."""
         entries = tuple(entries)
-        return cls(tuple(accepted_by_reference(entries)), tuple(by_reference(unresolved(entries))), earlier)
+        return cls(tuple(accepted_by_reference(entries)), tuple(by_reference(unresolved(entries))), earlier, *left_out)
 
     def __bool__(self) -> bool:
         """Return whether a request was accepted, or may have been."""

@@ -246,7 +246,7 @@ class IdempotentClient:
             spec = sender.build_spec()
         except NoRecipientsError as error:
             log.warning("%s", error)
-            return sender.build_result(Outcome())
+            return sender.build_result(Outcome(not_allowed=error.not_allowed))
         if key is not None:
             # Keyed, as a key may be a number or an address.
             scope = journal.log.hasher.body({"idempotency_key": key})[:16]
@@ -255,7 +255,7 @@ class IdempotentClient:
         self._check_content(state)
         outcome = sender.send(state, waits=True)
         try:
-            sender.check_left_out(state, outcome)
+            sender.check_left_out(outcome)
         except NoRecipientsError as error:
             log.warning("%s", error)
         result = sender.build_result(outcome)

@@ -47,13 +47,11 @@ class Sent:
 
     :param changed: whether an earlier run sent other content
     :param partly: why the service rejected some of the recipients
-    :param suppressed: the number of recipients on the suppression list
     """
 
     outcome: Outcome
     changed: bool = False
     partly: str | None = None
-    suppressed: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,10 +113,10 @@ def run_request(
     outcome = state.outcome()
     if outcome.unknown_recipients:
         _end_unknown(spec.operation, outcome, key)
-    if state.suppressed and not outcome:
-        raise all_suppressed(len(state.suppressed))
+    if outcome.suppressed and not outcome:
+        raise all_suppressed(outcome.suppressed)
     changed = outcome.earlier and any(state.is_changed(entry) for entry in outcome.accepted)
-    return Sent(outcome, changed, partly, len(state.suppressed))
+    return Sent(outcome, changed, partly)
 
 
 async def _run(

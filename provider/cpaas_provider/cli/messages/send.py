@@ -86,8 +86,8 @@ def _send(name: str, kind: MessageKind, fields: Sequence[str], args: Namespace) 
             {
                 "id": result["id"],
                 "recipients": sent.outcome.sent,
-                "not_allowed": request.skipped,
-                "suppressed": sent.suppressed,
+                "not_allowed": sent.outcome.not_allowed,
+                "suppressed": sent.outcome.suppressed,
                 "charge": result["charge"],
                 **{field: result[field] for field in ("balance", *kind.estimate_fields, "created_datetime")},
                 "references": result["references"],
@@ -166,7 +166,7 @@ def _dry_run(args: Namespace, request: MessageRequest, spec: MessageSpec) -> Non
         raise all_suppressed(len(listed))
     record: dict[str, Any] = {
         "recipients": len(allowed),
-        "not_allowed": request.skipped,
+        "not_allowed": spec.not_allowed,
         "suppressed": len(listed),
     }
     if request.kind is SMS:

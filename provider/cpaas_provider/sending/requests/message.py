@@ -187,7 +187,7 @@ class MessageSpec(SendSpec):
         return f"Sending {encodings} SMS, estimated pages: {pages} each, recipients: {recipients}.{saves}"
 
 
-@dataclass
+@dataclass(frozen=True)
 class MessageRequest(SingleRequest):
     """One message to the allowed recipients.
 
@@ -203,12 +203,6 @@ class MessageRequest(SingleRequest):
     personalisation: Any = field(default=None, repr=False)
     external_ref: str | None = None
     encoding: str | None = None
-    skipped: int = field(default=0, init=False)
-    """Number of recipients that ``allowed_recipients`` left out."""
-    suppressed: int = field(default=0, init=False)
-    """Number of recipients that the suppression list left out."""
-    capped: int = field(default=0, init=False)
-    """Number of recipients that the frequency cap left out."""
 
     @property
     def operation(self) -> str:
@@ -219,10 +213,6 @@ class MessageRequest(SingleRequest):
     def suppression_scope(self) -> SuppressionScope:
         """All entries of the channel."""
         return SuppressionScope(channel_of(self.operation, self.body))
-
-    def record_left_out(self, suppressed: int, capped: int) -> None:
-        """Take the numbers for the result."""
-        self.suppressed, self.capped = suppressed, capped
 
     def build_spec(self, connection: SendSettings, probes: Sequence[OutcomeProbe] = ()) -> MessageSpec:
         """Return the one message to all allowed recipients."""
@@ -237,11 +227,11 @@ class MessageRequest(SingleRequest):
                 len(recipients),
                 connection.recipients_per_request,
             )
-        self.skipped = len(found.not_allowed)
         if not found.allowed:
             raise NoRecipientsError(
                 f"None of {counted(len(recipients), 'recipient')} is on allowed_recipients of the connection. "
-                "Nothing was sent."
+                "Nothing was sent.",
+                len(recipients),
             )
         entries = self._entries_by_recipient(recipients, connection)
         if entries is not None:
@@ -256,6 +246,7 @@ class MessageRequest(SingleRequest):
             body={"sender_id": sender_of(self.kind, self.sender_id, connection), **body},
             personal=entries and {one: entry["substitutions"] for one, entry in entries.items()},
             probes=probes,
+            not_allowed=len(found.not_allowed),
             kind=self.kind,
             entries=entries,
             external_ref=self.external_ref,
@@ -274,9 +265,9 @@ class MessageRequest(SingleRequest):
             "recipients": outcome.sent,
             "charge": total(message.get("charge") for message in messages),
             **{name: latest.get(name) for name in names},
-            "skipped_not_allowed": self.skipped,
-            "skipped_suppressed": self.suppressed,
-            "skipped_frequency_cap": self.capped,
+            "skipped_not_allowed": outcome.not_allowed,
+            "skipped_suppressed": outcome.suppressed,
+            "skipped_frequency_cap": outcome.capped,
             "references": [entry.reference for entry in outcome.accepted],
         }
 

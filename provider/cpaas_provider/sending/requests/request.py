@@ -71,9 +71,6 @@ class SingleRequest:
         """
         raise NotImplementedError
 
-    def record_left_out(self, suppressed: int, capped: int) -> None:
-        """Take the numbers of recipients that guards left out, for the result."""
-
     def result(self, outcome: Outcome) -> dict[str, Any]:
         """Return the result as small JSON, from the results of all tries."""
         raise NotImplementedError

@@ -97,7 +97,7 @@ class SingleSend(Attempt):
             raise
         state = sender.open_state(spec, self._journal)
         outcome = sender.send(state)
-        sender.check_left_out(state, outcome)
+        sender.check_left_out(outcome)
         if outcome.accepted and outcome.earlier:
             log.info("%s", task_log.nothing_left())
         result = sender.build_result(outcome)
@@ -166,13 +166,12 @@ class SingleSender:
             )
         self._reports.begin()
 
-    def check_left_out(self, state: SingleSendState, outcome: Outcome) -> None:
-        """Count the recipients that guards left out.
+    def check_left_out(self, outcome: Outcome) -> None:
+        """Check that guards did not leave out all recipients.
 
-        :raises NoRecipientsError: when no recipient is left
+        :raises NoRecipientsError: when they did
         """
-        suppressed, capped = len(state.suppressed), len(state.frequency_capped)
-        self._request.record_left_out(suppressed, capped)
+        suppressed, capped = outcome.suppressed, outcome.capped
         if outcome or not (suppressed or capped):
             return
         reasons = ["on the suppression list"] * bool(suppressed) + ["at the frequency cap"] * bool(capped)
