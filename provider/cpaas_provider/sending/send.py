@@ -13,6 +13,7 @@ from cpaas_provider.sending.errors import PartlyRejectedError, ProbeLaterError
 from cpaas_provider.sending.journal.hashing import campaign_identity
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.store import TryInfo
+from cpaas_provider.sending.shutdown import in_thread
 from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import Client, Delivery, Outcome, UnknownPolicy
 
@@ -60,6 +61,12 @@ async def send_once(
     :raises ProbeLaterError: when a probe may establish an outcome later
     :raises SendingError: when the send ended for another reason, see its subclasses
     """
+
+    def record() -> Outcome:
+        outcome = state.outcome()
+        reports.record_outcome(outcome, state.spec.recipients, state.rejected())
+        return outcome
+
     engine = SendEngine(state, client, ports, policy)
     try:
         while True:
@@ -72,11 +79,9 @@ async def send_once(
                 log.warning("%s Waiting until %s.", later, later.until.isoformat(timespec="seconds"))
                 await ports.stop.sleep(max(0.0, (later.until - datetime.now(UTC)).total_seconds()))
     except PartlyRejectedError:
-        reports.record_outcome(state.outcome(), state.spec.recipients, state.rejected())
+        await in_thread(record)
         raise
-    outcome = state.outcome()
-    reports.record_outcome(outcome, state.spec.recipients, state.rejected())
-    return outcome
+    return await in_thread(record)
 
 
 class _MemoryStore:
