@@ -43,11 +43,6 @@ class RunInfo:
     cleared: bool = False
     find_next_due: Callable[[], datetime | None] = _not_known
 
-    @property
-    def is_backfill(self) -> bool:
-        """Whether the run is part of a backfill."""
-        return self.run_type == "backfill"
-
     def describe_catch_up(self, now: datetime) -> str:
         """Return why the run counts as a catch-up run, empty if it is none."""
         if self.run_type != "scheduled" or not self.may_catch_up or self.cleared:
@@ -77,7 +72,7 @@ def check_run_may_send(run: RunInfo, now: datetime, *, allow_backfill: bool, max
     :param max_lateness: how long after it was due any other run may send; ``None`` for no limit
     :raises RunNotAllowedError: when it must not send
     """
-    reason = "This run is a backfill." if run.is_backfill else run.describe_catch_up(now)
+    reason = "This run is a backfill." if run.run_type == "backfill" else run.describe_catch_up(now)
     if reason:
         if not allow_backfill:
             raise RunNotAllowedError(f"{reason} {_ALLOW_HINT}")

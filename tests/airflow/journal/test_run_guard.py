@@ -320,16 +320,12 @@ class TestRunInfo:
         assert info_of(dag_of("0 9 * * *"), run).describe_catch_up(timezone.utcnow()) == ""
 
     @pytest.mark.parametrize(
-        ("run_type", "word", "backfill"),
-        [
-            (DagRunType.BACKFILL_JOB, "backfill", True),
-            ("backfill", "backfill", True),
-            (DagRunType.MANUAL, "manual", False),
-        ],
+        ("run_type", "word"),
+        [(DagRunType.BACKFILL_JOB, "backfill"), ("backfill", "backfill"), (DagRunType.MANUAL, "manual")],
     )
-    def test_run_type_is_text_and_only_backfills_are_backfills(self, run_type: Any, word: str, backfill: bool) -> None:
+    def test_run_type_is_text_and_manual_runs_and_backfills_catch_up_nothing(self, run_type: Any, word: str) -> None:
         found = info_of(DAG("by_hand", schedule=None), scheduled_run(MONDAY, run_type=run_type, start_date=None))
-        assert (found.run_type, found.is_backfill) == (word, backfill)
+        assert found.run_type == word
         assert found.describe_catch_up(timezone.utcnow()) == ""
 
 

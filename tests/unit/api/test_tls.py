@@ -15,7 +15,9 @@ from cpaas_provider.api import operations as ask
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasConfigurationError, CpaasError, CpaasNotSentError, CpaasUnknownOutcomeError
-from cpaas_provider.api.http.connections import Connection, ConnectionPool
+from cpaas_provider.api.http import connections
+from cpaas_provider.api.http.connections import Connection
+from cpaas_provider.api.http.routes import connect
 from cpaas_provider.api.http.transport import AsyncTransport
 from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
 from cpaas_provider.api.settings import ClientSettings
@@ -231,15 +233,13 @@ async def test_other_alert_is_unknown_although_this_server_read_nothing(
 async def test_connection_that_ends_by_an_alert_before_the_request_left_is_not_sent(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = ConnectionPool._connect
-
-    async def connect_and_lose(pool: ConnectionPool) -> Connection:
-        connection = await connect(pool)
+    async def connect_and_lose(*target: Any) -> Connection:
+        connection: Connection = await connect(*target)
         while connection.is_open():  # noqa: ASYNC110 - nothing else tells that it has ended
             await asyncio.sleep(0.001)
         return connection
 
-    monkeypatch.setattr(ConnectionPool, "_connect", connect_and_lose)
+    monkeypatch.setattr(connections, "connect", connect_and_lose)
     with TlsServer(authority.server_context(), tmp_path, alert_at_once(INTERNAL_ERROR)) as server:
         (failure,) = await exchange(at(server.url, authority))
     assert isinstance(failure, TransportFailure)

@@ -823,5 +823,5 @@ class World:
 
 
 _PEOPLE_BY_HASH = {
-    KeyedHasher(secret, IDENTITY).member(OPERATION, one).hex(): one for secret in SECRETS for one in PEOPLE
+    KeyedHasher(secret, IDENTITY).member_hasher(OPERATION)(one).hex(): one for secret in SECRETS for one in PEOPLE
 }

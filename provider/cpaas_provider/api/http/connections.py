@@ -328,7 +328,7 @@ class ConnectionPool:
                 return connection
             self._discard(connection)
         async with asyncio.timeout(self._connect_timeout):
-            connection = await self._connect()
+            connection = await connect(self._new_connection, self._server, self._proxy)
         if self._closed or not connection.is_open():
             connection.close()
             raise ConnectionAbortedError("The connection was closed before a request left.") from connection.alert
@@ -354,9 +354,6 @@ class ConnectionPool:
         self._resting.clear()
         # The event loop closes them in its next iteration.
         await asyncio.sleep(0)
-
-    async def _connect(self) -> Connection:
-        return await connect(self._new_connection, self._server, self._proxy)
 
     def _discard(self, connection: Connection) -> None:
         self._responds_twice = self._responds_twice or connection.got_second_response

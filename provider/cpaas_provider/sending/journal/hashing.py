@@ -46,13 +46,10 @@ class KeyedHasher:
         """Identifies the secret that a journal was written with. The secret cannot be derived from it."""
         return self._hash("lock")
 
-    def member(self, operation: str, recipient: str) -> bytes:
-        """Return the hash of a normalised recipient, in ``MEMBER_BYTES``."""
-        return self.member_hasher(operation)(recipient)
-
     def member_hasher(self, operation: str) -> Callable[[str], bytes]:
-        """Return ``member`` for one operation, which is faster for many recipients."""
-        started, ignores_case = self._started(f"member\0{operation}\0"), _ignores_case(operation)
+        """Return what hashes the normalised recipients of an operation, in ``MEMBER_BYTES``."""
+        started = self._started(f"member\0{operation}\0")
+        ignores_case = operation.partition("/")[0] == EMAIL_OPERATION
         digest = self._hmac
 
         def member(recipient: str) -> bytes:
@@ -71,7 +68,7 @@ class KeyedHasher:
     def reference(self, operation: str, members: Iterable[bytes], nonce: str, resend_epoch: int) -> str:
         """Return the reference of a request to members. Their order does not count.
 
-        :param members: the hashes of its recipients, as ``member`` returns them
+        :param members: the hashes of its recipients, as of ``member_hasher``
         :param nonce: the random part of the journal's names. A run that is made again has the same identity
         :param resend_epoch: counts the clears after which all recipients are sent to again
         """
@@ -100,10 +97,6 @@ class KeyedHasher:
         inner.update(message)
         outer.update(inner.digest())
         return outer.digest()
-
-
-def _ignores_case(operation: str) -> bool:
-    return operation.partition("/")[0] == EMAIL_OPERATION
 
 
 def lookup_hashers(secrets: Sequence[str]) -> list[Callable[[str], bytes]]:

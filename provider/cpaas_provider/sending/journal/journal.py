@@ -79,7 +79,7 @@ class Journal:
 
     def members(self, operation: str, recipients: Iterable[str]) -> list[bytes]:
         """Return the hashes of recipients."""
-        return [self.log.hasher.member(operation, recipient) for recipient in recipients]
+        return list(map(self.log.hasher.member_hasher(operation), recipients))
 
     def new_intent(
         self, operation: str, members: Sequence[bytes], values_hashes: bytes = b"", probe_snapshot: Any = None

@@ -86,7 +86,7 @@ def opened(
 
 
 def member(phone: str, hasher: KeyedHasher = PRINTS) -> bytes:
-    return hasher.member(OPERATION, phone)
+    return hasher.member_hasher(OPERATION)(phone)
 
 
 def make_intent(number: int, *phones: str, words: Iterable[str] = (), hasher: KeyedHasher = PRINTS) -> Intent:
