@@ -207,7 +207,7 @@ def unknown_without_report(*, final: bool = False) -> ColumnElement[int]:
     unknown, recipients = requests.c.unknown, requests.c.recipients
     is_counted, is_other_counted = (IS_FINAL, _is_any(_FINAL, OTHER)) if final else (true(), true())
     named = number_of_request(is_counted, ~IS_SENT_AGAIN, _is_last_report(is_other_counted))
-    # No report of somebody else stands for the recipient of another request.
+    # A report of a stranger must not stand for the recipient of another request.
     by_name = unknown - case((named > recipients, recipients), else_=named)
     most = recipients - number_of_request(is_counted)
     of_campaign = (deliveries.c.campaign == requests.c.campaign, deliveries.c.conn_id == requests.c.conn_id)
