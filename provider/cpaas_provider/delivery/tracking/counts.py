@@ -212,7 +212,7 @@ def unknown_without_report(of_campaigns: ColumnElement[bool], *, final: bool = F
     of_request = select(*columns, named.label("named"), number_of_request(is_counted).label("reported"))
     # The offset has the database count the rows of a request only once.
     each = of_request.where(is_in_state(RequestState.UNKNOWN), of_campaigns).correlate(sends).offset(0).subquery().c
-    # No report of somebody else stands for the recipient of another request.
+    # Reports of strangers do not stand for recipients of other requests.
     by_name = each.unknown - case((each.named > each.recipients, each.recipients), else_=each.named)
     most = each.recipients - each.reported
     if_unclear = case((most <= by_name, by_name), (most > each.unknown, each.unknown), else_=most)
