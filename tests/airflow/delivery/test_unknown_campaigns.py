@@ -10,6 +10,7 @@ import pytest
 
 from cpaas_provider.database.schema.delivery import requests, sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
+from cpaas_provider.delivery.tracking.counts import SendCounts, read_sends
 from cpaas_provider.delivery.tracking.events import CAMPAIGN_FINISHED, detect_events, unpublished
 from tests.airflow.delivery import test_callbacks
 from tests.airflow.delivery.test_callbacks import Received
@@ -123,3 +124,79 @@ def test_resend_in_other_requests_supersedes_only_the_unknown_requests_that_it_r
     operator.on_unknown = "resend"
     assert run.clear().run_try().state == "failed"
     assert states(received) == [("accepted", 0), ("accepted", 0), ("superseded", 0), ("superseded", 0), ("unknown", 1)]
+
+
+@pytest.fixture
+def resent(
+    lost: Callable[..., Any], task_runner: TaskRunner, received: Received
+) -> Callable[..., tuple[Run, list[str], str]]:
+    """Runs a campaign of two recipients, then sends to both again by one request, all of unknown outcome.
+
+    It returns the run, the references of the first requests, and that of the resend.
+    """
+
+    def run(first: int, lost_before: int, *, drop_state: bool = False) -> tuple[Run, list[str], str]:
+        campaign, _ = lost(2, lost_before, first, on_unknown="fail", dag={"default_args": {"retries": 0}})
+        earlier = [row.reference for row in received.rows(requests)]
+        limit_batches(
+            task_runner, 2, callback_url=received.url, callback_secret="of-callbacks", timeout=test_callbacks.TIMEOUT
+        )
+        campaigns.clear_faults(task_runner)
+        task_runner.sandbox.control(*fault("send_sms", "cut_before", times=20))
+        assert campaign.change(on_unknown="resend").clear(drop_state=drop_state).run_try().state == "failed"
+        (resend,) = {row.reference for row in received.rows(requests)} - set(earlier)
+        return campaign, earlier, resend
+
+    return run
+
+
+def known_of(received: Received, reference: str) -> SendCounts:
+    with received.store.connect() as connection:
+        return read_sends(connection, [reference])[reference]
+
+
+def campaign_of(received: Received, reference: str) -> str:
+    (campaign,) = (str(row.campaign) for row in received.rows(requests) if row.reference == reference)
+    return campaign
+
+
+def test_report_of_the_first_of_two_requests_of_unknown_outcome_counts(
+    resent: Callable[..., Any], received: Received
+) -> None:
+    _, (first, second), resend = resent(1600, 2)
+    campaign = campaign_of(received, resend)
+    assert sorted(states(received)) == [("unknown", 0), ("unknown", 0), ("unknown", 2)]
+    assert known_of(received, campaign) == SendCounts(0, 2)
+    save_reports(
+        received.store,
+        report(digits(1, 1600)[0], "delivered", token=CallbackToken(campaign, first, 1), conn_id=CONN_ID),
+    )
+    assert known_of(received, campaign) == SendCounts(0, 1)
+    assert finished(received) == []
+    save_reports(
+        received.store, report(digits(2, 1600)[1], "failed", token=CallbackToken(campaign, second, 1), conn_id=CONN_ID)
+    )
+    assert known_of(received, campaign) == SendCounts(0, 0)
+    (facts,) = finished(received)
+    assert [facts[name] for name in ("recipients", "delivered", "undelivered", "unknown")] == [2, 1, 1, 0]
+
+
+def test_resend_that_is_resolved_as_sent_supersedes_the_requests_that_it_repeats(
+    resent: Callable[..., Any], received: Received, journal: Callable[..., CommandResult]
+) -> None:
+    run, _, resend = resent(1700, 2)
+    named = (run.dag.dag_id, run.run_id, "campaign", "--reference", resend)
+    assert journal("resolve", "--sent", *named, "--yes").status == 0
+    assert states(received) == [("accepted", 0), ("superseded", 0), ("superseded", 0)]
+    assert known_of(received, campaign_of(received, resend)) == SendCounts(2, 0)
+
+
+def test_reports_of_a_resend_after_a_lost_journal_count(resent: Callable[..., Any], received: Received) -> None:
+    _, _, resend = resent(1800, 1, drop_state=True)
+    campaign = campaign_of(received, resend)
+    assert known_of(received, campaign) == SendCounts(0, 2)
+    for remaining, recipient in ((1, digits(2, 1800)[0]), (0, digits(2, 1800)[1])):
+        token = CallbackToken(campaign, resend, 2)
+        save_reports(received.store, report(recipient, "delivered", token=token, conn_id=CONN_ID))
+        assert known_of(received, campaign) == SendCounts(0, remaining)
+    assert [facts["delivered"] for facts in finished(received)] == [2]

@@ -61,18 +61,20 @@ def _resolved(
 
 
 def _unresolved(found: Found, decided: ResolutionResult, decision: Resolution) -> list[SentRequest]:
-    """Return the requests that stay unresolved. A recipient of several counts for the newest of them.
+    """Return the other requests of unknown outcome. A recipient of several counts for the newest of them.
 
     A resend that is resolved as not sent leaves the request that it repeats unknown again. A request is superseded if
     each of its recipients is now known to be reached by another one.
     """
-    members = members_of(decided.left)
+    resolved = {request.number for request in decided.before}
+    left = [request for request in found.journal.entries() if request.is_unresolved and request.number not in resolved]
+    members = members_of(left)
     reached = reached_by(found.journal.entries(), members)
     if decision is Resolution.SENT:
         reached |= members_of(decided.before)
-    requests = {request.reference: RequestState.SUPERSEDED for request in decided.left}
+    requests = {request.reference: RequestState.SUPERSEDED for request in left}
     newest: dict[bytes, str] = {}
-    for request in decided.left:
+    for request in left:
         for member in set(request.members) - reached:
             newest[member] = request.reference
             requests[request.reference] = RequestState.UNKNOWN

@@ -79,7 +79,8 @@ requests = Table(
     Column("recorded_at", UtcDateTime, nullable=False),
     # A value of RequestState. Earlier versions of the provider record accepted requests only.
     Column("state", String(10), nullable=False, server_default="accepted"),
-    # The number of its recipients whose outcome is unknown: in the state unknown at least one, else none.
+    # The number of its recipients whose outcome is unknown. Each counts for the newest of its requests of unknown
+    # outcome, so that an earlier one may have none.
     Column("unknown", Integer, nullable=False, server_default="0"),
     Index("cpaas_requests_campaign", "campaign"),
     Index("cpaas_requests_unknown", "campaign", **index_where(text("state = 'unknown'"))),

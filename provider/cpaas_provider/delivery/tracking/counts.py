@@ -12,6 +12,7 @@ from sqlalchemy import (
     JSON,
     ColumnElement,
     Connection,
+    Select,
     and_,
     case,
     cast,
@@ -193,27 +194,34 @@ _HAS_UNCLEAR_NAME = or_(deliveries.c.recipient == "", *(deliveries.c.recipient.s
 """The condition on a row of ``deliveries``: its recipient is not named, was erased, or is in national form."""
 
 
-def unknown_without_report(*, final: bool = False) -> ColumnElement[int]:
-    """Return how many unknown recipients of a row of ``requests`` no row of ``deliveries`` is about.
+def unknown_without_report(of_campaigns: ColumnElement[bool], *, final: bool = False) -> Select[Any]:
+    """Return a query of the unknown recipients of campaigns that no row of ``deliveries`` is about: campaign, number.
 
-    A recipient of several requests counts as unknown for the newest, but each may have the report. Then the number is
-    below 0, and only the sum over the requests of a campaign says something.
+    A recipient of several requests counts as unknown for the newest, but each may have the report. Then the number of a
+    request is below 0, and only the sum over the requests of a campaign says something.
 
     Only by its name is a recipient known to be in an accepted request, too. If a name in the campaign is unclear, each
     row may be about such a recipient, and stands for no other one.
 
+    :param of_campaigns: the condition on rows of ``requests``, and of ``sends`` of an enclosing query
     :param final: whether only rows with a final status count
     """
-    unknown, recipients = requests.c.unknown, requests.c.recipients
     is_counted, is_other_counted = (IS_FINAL, _is_any(_FINAL, OTHER)) if final else (true(), true())
     named = number_of_request(is_counted, ~IS_SENT_AGAIN, _is_last_report(is_other_counted))
-    # A report of a stranger must not stand for the recipient of another request.
-    by_name = unknown - case((named > recipients, recipients), else_=named)
-    most = recipients - number_of_request(is_counted)
-    of_campaign = (deliveries.c.campaign == requests.c.campaign, deliveries.c.conn_id == requests.c.conn_id)
-    exists_unclear_name = exists().where(*of_campaign, _HAS_UNCLEAR_NAME).correlate(requests)
-    unclear = and_(unknown < recipients, exists_unclear_name, most > by_name)
-    return case((~unclear, by_name), (most > unknown, unknown), else_=most)
+    columns = (requests.c[name] for name in ("campaign", "conn_id", "unknown", "recipients"))
+    of_request = select(*columns, named.label("named"), number_of_request(is_counted).label("reported"))
+    # The offset has the database count the rows of a request only once.
+    each = of_request.where(is_in_state(RequestState.UNKNOWN), of_campaigns).correlate(sends).offset(0).subquery().c
+    # Reports of strangers do not stand for recipients of other requests.
+    by_name = each.unknown - case((each.named > each.recipients, each.recipients), else_=each.named)
+    most = each.recipients - each.reported
+    if_unclear = case((most <= by_name, by_name), (most > each.unknown, each.unknown), else_=most)
+    total, total_if_unclear = func.sum(by_name), func.sum(if_unclear)
+    # Once for the campaign, because it reads all of its rows.
+    of_campaign = (deliveries.c.campaign == each.campaign, deliveries.c.conn_id == each.conn_id)
+    is_unclear = exists().where(*of_campaign, _HAS_UNCLEAR_NAME).correlate(each.campaign.table)
+    number = case((total == total_if_unclear, total), (is_unclear, total_if_unclear), else_=total)
+    return select(each.campaign, number.label("number")).group_by(each.campaign, each.conn_id)
 
 
 def overdue(now: datetime) -> list[ColumnElement[bool]]:
@@ -482,9 +490,8 @@ def read_sends(connection: Connection, campaigns: Iterable[str]) -> dict[str, Se
         # While a later try sends, its progress is newer.
         accepted = max(expected, found.get(name, SendCounts()).accepted or 0)
         found[name] = SendCounts(accepted, max(0, unknown))
-    without_report = select(requests.c.campaign, func.sum(unknown_without_report()))
-    without_report = without_report.where(is_in_state(RequestState.UNKNOWN)).group_by(requests.c.campaign)
-    for name, number in select_among(connection, without_report, requests.c.campaign, names):
+    without_report = (unknown_without_report(requests.c.campaign.in_(batch)) for batch in batched(names))
+    for name, number in (row for query in without_report for row in connection.execute(query)):
         counts = found.get(name, SendCounts())
         found[name] = counts._replace(unknown=(counts.unknown or 0) + max(0, int(number)))
     return found

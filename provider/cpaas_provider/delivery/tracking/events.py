@@ -219,17 +219,14 @@ def _has_request(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     return exists().where(_IS_REQUEST_OF_SEND, *conditions).correlate(sends)
 
 
-def _sum_of_unknown(number: ColumnElement[int]) -> ColumnElement[int]:
-    """Return the sum of a number over the requests of a send whose outcome is unknown."""
-    query = select(func.sum(number)).where(_IS_REQUEST_OF_SEND, _IS_UNKNOWN)
-    return func.coalesce(query.correlate(sends).scalar_subquery(), 0)
-
-
-_UNKNOWN = func.coalesce(sends.c.unknown, 0) + _sum_of_unknown(requests.c.unknown)
+_UNKNOWN_OF_REQUESTS = select(func.sum(requests.c.unknown)).where(_IS_REQUEST_OF_SEND, _IS_UNKNOWN)
+_UNKNOWN = func.coalesce(sends.c.unknown, 0) + func.coalesce(_UNKNOWN_OF_REQUESTS.correlate(sends).scalar_subquery(), 0)
+_WITHOUT_FINAL_REPORT = unknown_without_report(_IS_REQUEST_OF_SEND, final=True)
+_NUMBER_WITHOUT = _WITHOUT_FINAL_REPORT.with_only_columns(_WITHOUT_FINAL_REPORT.selected_columns.number)
 _ALL_ARE_FINAL = case(
     # The first condition needs only an index, and settles most campaigns. The others look at each request.
     (sends.c.expected + _UNKNOWN > _number(IS_FINAL), false()),
-    (_sum_of_unknown(unknown_without_report(final=True)) > 0, false()),
+    (func.coalesce(_NUMBER_WITHOUT.scalar_subquery(), 0) > 0, false()),
     (
         _has_request(is_in_state(RequestState.ACCEPTED), requests.c.recipients > number_of_request(IS_FINAL)),
         false(),

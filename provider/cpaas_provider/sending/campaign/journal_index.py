@@ -164,12 +164,7 @@ class JournalIndex(Unresolved):
             members.setdefault(number, set()).add(member)
             if address is not None:
                 addresses.setdefault(number, {})[address] = None
-        unknown = dict(
-            self.plan.database.execute(
-                "SELECT request, count(*) FROM recipient WHERE status = ? GROUP BY request", (RecipientStatus.UNKNOWN,)
-            ).fetchall()
-        )
-        open_requests = self._open_requests() if unknown else set()
+        unknown = self._unknown_by_request()
         found: dict[str, TrackedRequest] = {}
         for number, reference, strength, size, message_id in self.plan.database.execute(
             "SELECT number, reference, state, size, id FROM request ORDER BY number"
@@ -179,19 +174,23 @@ class JournalIndex(Unresolved):
                 _STATES[strength],
                 size - len(members.get(number, ())),
                 unknown.get(number, 0),
-                number in open_requests,
+                number in unknown,
                 message_id,
                 tuple(addresses.get(number, ())),
             )
             found[reference] = request.or_stronger(found.get(reference))
         return found.values()
 
-    def _open_requests(self) -> set[int]:
-        """Return the numbers of requests that have a recipient of unknown outcome."""
-        query = """SELECT sent.request FROM recipient CROSS JOIN recipient_request AS sent USING (member)
-            WHERE status = ? AND NOT EXISTS
-            (SELECT 1 FROM left_out WHERE left_out.member = sent.member AND left_out.request = sent.request)"""
-        return {number for (number,) in self.plan.database.execute(query, (RecipientStatus.UNKNOWN,))}
+    def _unknown_by_request(self) -> dict[int, int]:
+        """Return the requests that a recipient of unknown outcome has, each with how many it is the newest one of."""
+        if not self.unknown_recipients():
+            return {}
+        query = """SELECT request, count(*) FILTER (WHERE request = newest) FROM (
+                SELECT sent.request, max(sent.request) OVER (PARTITION BY sent.member) AS newest
+                FROM recipient CROSS JOIN recipient_request AS sent USING (member) JOIN request ON number = sent.request
+                WHERE status = ? AND request.state = ?
+            ) GROUP BY request"""
+        return dict(self.plan.database.execute(query, (RecipientStatus.UNKNOWN, _UNKNOWN)).fetchall())
 
     def accepted_ids(self) -> dict[str, set[str | None]]:
         """Return the service's ids of accepted requests whose reference an unresolved request has, too.
@@ -222,8 +221,11 @@ class JournalIndex(Unresolved):
             result = Result(number, State.ACCEPTED, (message_id, None, None), "established by a probe")
             self.record_result(result)
             self.plan.database.execute(
-                "UPDATE recipient SET status = ?, reason = NULL WHERE request = ? AND status = ?",
-                (RecipientStatus.SENT, number, RecipientStatus.UNKNOWN),
+                # Also those whose newest request of unknown outcome is another one.
+                """UPDATE recipient SET status = ?, reason = NULL, request = ?
+                WHERE status = ? AND (request = ? OR EXISTS
+                (SELECT 1 FROM recipient_request AS sent WHERE sent.member = recipient.member AND sent.request = ?))""",
+                (RecipientStatus.SENT, number, RecipientStatus.UNKNOWN, number, number),
             )
             results.append(result)
         return results

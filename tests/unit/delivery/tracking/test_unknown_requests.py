@@ -225,6 +225,45 @@ class TestACampaign:
         assert outcomes(sent).keys() == {ADA, UMA}
 
 
+def steps_to_count(database: Database, campaign: str, number: int) -> int:
+    """Return how many thousand steps SQLite takes to count unknown requests, each of which was sent again."""
+    begun(database, campaign)
+    made = [
+        SentRequest(f"{campaign}-{n}{part}", 20, state=RequestState.UNKNOWN, unknown=unknown)
+        for n in range(number)
+        for part, unknown in (("a", 0), ("b", 20))
+    ]
+    noted(database, *made, campaign=campaign)
+    names = {request.reference: f"{campaign}{place // 2:03}" for place, request in enumerate(made)}
+    rows = [
+        report(f"{name}{n}@example.com", "sent", token=CallbackToken(campaign, reference, 20))
+        for reference, name in names.items()
+        for n in range(20)
+    ]
+    save_reports(database, *rows)
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    with database.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        driver.set_progress_handler(count, 1000)
+        try:
+            assert read_sends(connection, [campaign])[campaign].unknown == 0
+        finally:
+            driver.set_progress_handler(None, 0)
+    return steps
+
+
+def test_time_to_count_unknown_requests_grows_with_their_number(database: Database) -> None:
+    if database.engine.dialect.name != "sqlite":
+        pytest.skip("Only SQLite counts its steps.")
+    fewer, more = (steps_to_count(database, campaign, number) for campaign, number in (("c", 20), ("d", 80)))
+    assert more < 6 * fewer
+
+
 UNKNOWN = SentRequest("lost", 2, state=RequestState.UNKNOWN, unknown=2)
 PLACE = ("dag", "run", "send", -1)
 

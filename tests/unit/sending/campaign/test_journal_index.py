@@ -257,6 +257,12 @@ class TestEvidence:
         assert statuses(plan) == {ADA: "sent", OBI: "sent", UMA: "unknown"}
         assert [one.number for one in index.unresolved()] == [1]
 
+    def test_result_of_a_probe_resolves_recipients_that_a_later_request_of_unknown_outcome_has_too(self) -> None:
+        plan, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, ADA, UMA)]))
+        index.confirm({0: {"id": "m0"}})
+        assert statuses(plan) == {ADA: "sent", OBI: "sent", UMA: "unknown"}
+        assert [request.unknown for request in index.requests()] == [0, 1]
+
     def test_unresolved_recipient_has_the_hash_of_its_values(self) -> None:
         plan = RecipientTable()
         plan.add([planned(ADA, 1, placeholder_values='["Ada"]')])

@@ -187,8 +187,22 @@ class DeliveryOracle:
     def is_free(self, name: str) -> bool:
         """Tell whether the promise leaves the figures of a campaign open."""
         return self.campaigns[name].is_pruned or any(
-            request.is_open_to_doubt or self.has_strangers(request) or self._is_contradicted(request)
+            request.is_open_to_doubt
+            or self.has_strangers(request)
+            or self._is_contradicted(request)
+            or self._is_unnamed_and_repeated(request)
             for request in self._requests_of(name)
+        )
+
+    def _is_unnamed_and_repeated(self, request: Request) -> bool:
+        """Tell whether nothing shows which recipient of another request of unknown outcome reports are about, too."""
+        erased = self.campaigns[request.campaign].erased.intersection(request.recipients)
+        is_unnamed = any(report.named is None for report in self._reports_of(request))
+        return (bool(erased) or is_unnamed) and any(
+            other is not request
+            and other.outcome is request.outcome is Outcome.UNKNOWN
+            and not set(other.recipients).isdisjoint(request.recipients)
+            for other in self._requests_of(request.campaign)
         )
 
     def _is_contradicted(self, request: Request) -> bool:
