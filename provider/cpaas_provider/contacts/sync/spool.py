@@ -101,6 +101,9 @@ class WorkItem:
         return None if self.is_missing or self.is_partial else self.raw_hash
 
 
+_CACHE_KIB, _CACHE_KIB_WHILE_SENDING = 65_536, 4_096
+
+
 class Spool(DiskRows):
     """A temporary database without a name.
 
@@ -109,7 +112,14 @@ class Spool(DiskRows):
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        super().__init__(folder, _TABLES, cache_kib=65_536)
+        super().__init__(folder, _TABLES, cache_kib=_CACHE_KIB)
+
+    def keep_less_in_memory(self) -> None:
+        """Shrink the cache, once all rows are stored: they are sent in the order in which they lie on the disk."""
+        with self._disk_errors():
+            self._rows.commit()  # or what it holds stays in memory
+            self._rows.execute(f"PRAGMA cache_size = -{_CACHE_KIB_WHILE_SENDING}")
+            self._rows.execute("PRAGMA shrink_memory")
 
     def add_seen(self, rows: Sequence[tuple[bytes, int]]) -> dict[bytes, int]:
         """Store keys of the source. Return, for each key that was stored already, the number of its first row.

@@ -396,6 +396,7 @@ class ContactSync:
 
     async def _send(self, mapping: RowMapping, rules: SyncRules, spool: Spool) -> None:
         spec = self._spec
+        spool.keep_less_in_memory()
         async with self._connect() as client:
             dispatcher = Dispatcher(
                 self._lease,

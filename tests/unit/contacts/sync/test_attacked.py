@@ -20,9 +20,10 @@ from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import sync as sync_module
 from cpaas_provider.contacts.sync.decisions import Plan
 from cpaas_provider.contacts.sync.limits import check_changes
-from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool
+from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
+from tests.sqlite_memory import SqliteMemory
 from tests.unit.contacts.sync import model
 from tests.unit.contacts.sync.model import KEY, A, AtWrite, Died, Fault, Step, World
 
@@ -242,6 +243,23 @@ def test_spool_in_a_folder_that_is_a_file_is_refused_in_words(tmp_path: Path) ->
         Spool(str(tmp_path / "file"))
     with Spool(str(tmp_path / "new" / "folder")) as spool:
         assert spool.work(0, 1) == []
+
+
+def test_rows_of_a_large_list_take_little_memory_while_they_are_sent() -> None:
+    """They fill the cache while they are planned, and each that is sent would fill it further."""
+    count, cells = 60_000, {"name": "n" * 400}
+    with Spool() as spool:
+        memory = SqliteMemory()
+        for first in range(1, count, 10_000):
+            numbers = range(first, first + 10_000)
+            spool.add_work((WorkItem(n.to_bytes(16), n, f"k{n}", b"", cells), "create") for n in numbers)
+        planned = memory.used()
+        spool.keep_less_in_memory()
+        seq = sent = 0
+        while items := spool.work(seq, 1_000):
+            seq, sent = items[-1].seq, sent + len(items)
+        assert sent == count
+        assert memory.used() < planned / 2
 
 
 def test_half_characters_in_the_words_of_the_service_end_no_sync() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import airflow.settings  # noqa: F401 - configures logging, which must not happen while a test reads the log
 import pytest
 
 from cpaas_provider.api.errors import CpaasInvalidRequestError
