@@ -483,7 +483,9 @@ def _aging() -> list[tuple[Any, Any, list[str], list[str]]]:
             is_row = [table.c[key] == bindparam(f"key_{key}") for key in keys]
             change = update(table).where(*is_row).values({name: bindparam(f"new_{name}") for name in moments})
             columns = dict.fromkeys([*keys, *moments])
-            found.append((select(*(table.c[name] for name in columns)), change, keys, moments))
+            # The oldest first: a moment may be part of the key, and the key that a row moves to must be free.
+            rows = select(*(table.c[name] for name in columns)).order_by(*(table.c[name] for name in moments))
+            found.append((rows, change, keys, moments))
     return found
 
 
