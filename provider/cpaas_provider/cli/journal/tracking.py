@@ -67,16 +67,16 @@ def _unresolved(found: Found, decided: ResolutionResult, decision: Resolution) -
     each of its recipients is now known to be reached by another one.
     """
     resolved = {request.number for request in decided.before}
-    left = [request for request in found.journal.entries() if request.is_unresolved and request.number not in resolved]
-    members = members_of(left)
-    reached = reached_by(found.journal.entries(), members)
+    requests = found.journal.entries()
+    unresolved = [request for request in requests if request.is_unresolved and request.number not in resolved]
+    reached = reached_by(found.journal.entries(), members_of(unresolved))
     if decision is Resolution.SENT:
         reached |= members_of(decided.before)
-    requests = {request.reference: RequestState.SUPERSEDED for request in left}
+    states = {request.reference: RequestState.SUPERSEDED for request in unresolved}
     newest: dict[bytes, str] = {}
-    for request in left:
+    for request in unresolved:
         for member in set(request.members) - reached:
             newest[member] = request.reference
-            requests[request.reference] = RequestState.UNKNOWN
+            states[request.reference] = RequestState.UNKNOWN
     unknown = Counter(newest.values())
-    return [SentRequest(name, unknown[name], state=state, unknown=unknown[name]) for name, state in requests.items()]
+    return [SentRequest(name, unknown[name], state=state, unknown=unknown[name]) for name, state in states.items()]

@@ -199,10 +199,10 @@ class DeliveryOracle:
         erased = self.campaigns[request.campaign].erased.intersection(request.recipients)
         is_unnamed = any(report.named is None for report in self._reports_of(request))
         return (bool(erased) or is_unnamed) and any(
-            other is not request
-            and other.outcome is request.outcome is Outcome.UNKNOWN
-            and not set(other.recipients).isdisjoint(request.recipients)
-            for other in self._requests_of(request.campaign)
+            sibling is not request
+            and sibling.outcome is request.outcome is Outcome.UNKNOWN
+            and not set(sibling.recipients).isdisjoint(request.recipients)
+            for sibling in self._requests_of(request.campaign)
         )
 
     def _is_contradicted(self, request: Request) -> bool:

@@ -175,11 +175,7 @@ class DeliveryWorld:
             state=RequestState.ACCEPTED if is_sent else RequestState.NOT_SENT,
         )
         self.oracle.resolve(reference, is_sent=is_sent)
-        unresolved = [
-            self._in_its_state(one)
-            for one in self.oracle.requests.values()
-            if one.campaign == request.campaign and one.outcome is Outcome.UNKNOWN
-        ]
+        unresolved = list(map(self._in_its_state, self._unknown_requests(request.campaign)))
         place = ("dag", "run", request.campaign, -1)
         self.database.write(lambda connection: record_resolution(connection, place, known, [resolved, *unresolved]))
 
@@ -225,14 +221,17 @@ class DeliveryWorld:
             return SentRequest(request.reference, len(request.recipients), state=RequestState.NOT_SENT)
         unreached = set(request.recipients) - self.oracle.accepted_recipients(request.campaign)
         newest = {
-            name: one.reference
-            for one in self.oracle.requests.values()
-            if one.campaign == request.campaign and one.outcome is Outcome.UNKNOWN
-            for name in one.recipients
+            recipient: unknown_request.reference
+            for unknown_request in self._unknown_requests(request.campaign)
+            for recipient in unknown_request.recipients
         }
         unknown = [name for name in unreached if newest[name] == request.reference]
         state = RequestState.UNKNOWN if unreached else RequestState.SUPERSEDED
         return SentRequest(request.reference, len(request.recipients), state=state, unknown=len(unknown))
+
+    def _unknown_requests(self, campaign: str) -> list[Request]:
+        requests = self.oracle.requests.values()
+        return [request for request in requests if (request.campaign, request.outcome) == (campaign, Outcome.UNKNOWN)]
 
     def _end(self, campaign: str, accepted: int, unknown: int, made: Sequence[SentRequest]) -> None:
         self._tracker(campaign).record_send_finished(self.reference_of(campaign), accepted, unknown, made)
