@@ -823,5 +823,7 @@ class World:
 
 
 _PEOPLE_BY_HASH = {
-    KeyedHasher(secret, IDENTITY).member_hasher(OPERATION)(one).hex(): one for secret in SECRETS for one in PEOPLE
+    KeyedHasher(secret, IDENTITY).member_hasher(OPERATION)(recipient).hex(): recipient
+    for secret in SECRETS
+    for recipient in PEOPLE
 }

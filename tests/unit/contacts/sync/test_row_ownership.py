@@ -149,7 +149,7 @@ def test_rows_of_two_conflicts_in_one_write_are_all_unknown(
 ) -> None:
     """The answer for k2 has the row of k1. While that is looked up, another task records the row of k3."""
     contacts.sync([])
-    create, disprove, write = AsyncCpaasClient.create_contact_row, Dispatcher._disprove_shared, Dispatcher._round
+    create, disprove, do_round = AsyncCpaasClient.create_contact_row, Dispatcher._disprove_shared, Dispatcher._round
     created = dict[str, str]()
     conflicting = {contacts.key_map.hashes.of_key([key]) for key in ("k2", "k3")}
 
@@ -170,14 +170,14 @@ def test_rows_of_two_conflicts_in_one_write_are_all_unknown(
             write_resolved(contacts.key_map, [(other, replace(other, row_id=created["k3"]))])
         return disproved
 
-    async def write_together(self: Dispatcher) -> bool:
+    async def record_together(self: Dispatcher) -> bool:
         while len([result for result in self._finished if result.pending.item.key_hash in conflicting]) == 1:  # noqa: ASYNC110 - changed by the method
             await asyncio.sleep(0.01)
-        return await write(self)
+        return await do_round(self)
 
     monkeypatch.setattr(AsyncCpaasClient, "create_contact_row", create_row)
     monkeypatch.setattr(Dispatcher, "_disprove_shared", disprove_shared)
-    monkeypatch.setattr(Dispatcher, "_round", write_together)
+    monkeypatch.setattr(Dispatcher, "_round", record_together)
     assert contacts.sync(rows(3)).report["complete"] is False
     entries = [contacts.entry(key) for key in ("k1", "k2", "k3")]
     assert [entry and (entry.state, entry.row_id) for entry in entries] == [(RowState.UNKNOWN, None)] * 3

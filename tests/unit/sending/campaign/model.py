@@ -55,7 +55,11 @@ PEOPLE = tuple(phones(7))
 TEXTS = ("Your parcel waits, {name}", "Come and fetch it, {name}")
 NAMES = ("Adaeze", "Obinna")
 PRIVATE = (*PEOPLE, *(one[3:] for one in PEOPLE), *NAMES, *SECRETS, "parcel", "fetch")
-_BY_HASH = {KeyedHasher(secret, IDENTITY).member_hasher(OPERATION)(one): one for secret in SECRETS for one in PEOPLE}
+_BY_HASH = {
+    KeyedHasher(secret, IDENTITY).member_hasher(OPERATION)(recipient): recipient
+    for secret in SECRETS
+    for recipient in PEOPLE
+}
 
 
 class DownError(Exception):
