@@ -299,6 +299,17 @@ def get_provider_info() -> dict[str, object]:
                         "example": "postgresql://user:password@host:5432/cpaas",
                         "default": None,
                     },
+                    "journal": {
+                        "description": (
+                            "Where tasks keep their journals: task_state is Airflow's task state store, database is "
+                            "the provider's database, which all workers must share. A journal in the database "
+                            "survives a clear that drops the task state, as Airflow 3.4 does by default."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "database",
+                        "default": "task_state",
+                    },
                     "callback_days": {
                         "description": (
                             "Number of days for which a callback URL accepts delivery reports. Later reports get 404. "

@@ -14,6 +14,8 @@ from cpaas_provider.database import REVISIONS
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.recipients.frequency import erase_counts
 from cpaas_provider.database.recipients.suppressions import SuppressionTable
+from cpaas_provider.database.schema.campaigns import task_journals
+from cpaas_provider.database.task_journals import prune_journals
 from cpaas_provider.delivery.tracking.erasure import erase
 from cpaas_provider.delivery.tracking.mentions import RecipientMatcher, UnknownRecipientError, find
 from cpaas_provider.delivery.tracking.retention import prune
@@ -34,6 +36,7 @@ def cpaas_db_prune(args: Namespace) -> None:
     with open_database() as database:
         for table, gone in prune(database, before, lookups_before):
             say(f"{table}: {counted(gone, 'row')} deleted.")
+        say(f"{task_journals.name}: {counted(prune_journals(database, before), 'row')} deleted.")
 
 
 @guarded

@@ -27,6 +27,10 @@ class LeaseLostError(DatabaseError):
     """The task no longer holds the lease on the campaign. It must stop."""
 
 
+class TryReplacedError(LeaseLostError):
+    """A newer try of the task instance has opened the journal. This one must stop."""
+
+
 class PartitionsChangedError(DatabaseError):
     """The campaign was started with another number of partitions, and each partition knows only its own recipients."""
 

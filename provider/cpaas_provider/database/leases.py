@@ -1,4 +1,4 @@
-"""The stored state of campaigns with an idempotency key, and the lease that allows one task to write it."""
+"""The stored state of campaigns and of tasks, and the lease that allows one task to write it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ class LeasedState:
     :param campaign: the name of the campaign in the database, at most 200 characters that reveal nothing
     :param owner: describes the task in the errors of tasks that find the campaign locked
     :param clock: returns the current time; the clocks of all workers should differ by less than the lease
+    :param lease: how long the owner keeps the lease after its last write; ``None`` if another owner may acquire it at
+        any time
     """
 
     def __init__(
@@ -40,11 +42,13 @@ class LeasedState:
         owner: str,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        lease: timedelta | None = LEASE,
     ) -> None:
         self._database = database
         self._campaign = campaign
         self._owner = owner
         self._clock = clock
+        self._lease = lease
         self._fencing_token: int | None = None
         self._writes = 0
         self._row = campaigns.c.campaign == campaign
@@ -171,11 +175,11 @@ class LeasedState:
     def _acquire(self, connection: Connection, now: datetime) -> int:
         """Record this owner, and return the fencing token, which is higher with each acquisition."""
         row = connection.execute(select(campaigns).where(self._row).with_for_update()).one_or_none()
-        lease = {"owner": self._owner, "lease_expires_at": now + LEASE}
+        lease = {"owner": self._owner, "lease_expires_at": self._expiry(now)}
         if row is None:
             connection.execute(insert(campaigns).values(campaign=self._campaign, fencing_token=1, **lease))
             return 1
-        if row.owner not in (None, self._owner) and row.lease_expires_at > now:
+        if row.owner not in (None, self._owner) and row.lease_expires_at is not None and row.lease_expires_at > now:
             raise CampaignLockedError(
                 f"Another task is working on this campaign: {row.owner}. Nothing was done here. Try again when that "
                 f"task ends. If it is dead, its lease ends at {row.lease_expires_at:%Y-%m-%d %H:%M:%S} UTC."
@@ -184,13 +188,16 @@ class LeasedState:
         connection.execute(update(campaigns).where(self._row).values(fencing_token=token, **lease))
         return token
 
+    def _expiry(self, now: datetime) -> datetime | None:
+        return None if self._lease is None else now + self._lease
+
     def _assert_held(self, connection: Connection) -> None:
         """Renew the lease, which locks its row until the transaction ends.
 
         :raises LeaseLostError: when this owner does not hold the lease
         """
         held = (self._row, campaigns.c.fencing_token == self._fencing_token, campaigns.c.owner == self._owner)
-        renewal = update(campaigns).where(*held).values(lease_expires_at=self._clock() + LEASE)
+        renewal = update(campaigns).where(*held).values(lease_expires_at=self._expiry(self._clock()))
         if self._fencing_token is None or connection.execute(renewal).rowcount != 1:
             owner = connection.execute(select(campaigns.c.owner).where(self._row)).scalar_one_or_none()
             raise LeaseLostError(

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 
+from cpaas_provider.sending.journal import store
 from cpaas_provider.sending.journal.hashing import task_identity
 from cpaas_provider.sending.journal.model import INSTANCE_KEY
-from cpaas_provider.sending.journal.store import confirm_current, record_nothing_sent
 from cpaas_provider.sending.run_guard import check_run_may_send
 from cpaas_provider.tasks.airflow import task_log
-from cpaas_provider.tasks.airflow.context import TaskPlace, run_info, try_info
-from cpaas_provider.tasks.airflow.store import open_state_store
+from cpaas_provider.tasks.airflow.context import TaskPlace, record_nothing_sent, run_info, try_info
+from cpaas_provider.tasks.airflow.store import open_journal_store, open_task_state
 from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class TaskRuntime:
     """Whether this try found no other database that may have the suppression list."""
 
     delivery_link: str = field(default="", init=False)
+    _journal_store: StateStore | None = field(default=None, init=False)
     _rate_limit_checked: bool = field(default=False, init=False)
 
     @property
@@ -162,19 +163,33 @@ class TaskRuntime:
 
         return self.exit_stack.enter_context(open_database())
 
-    @cached_property
-    def state_store(self) -> StateStore | None:
-        """The task state store, ``None`` outside of a task."""
-        return open_state_store(self.context)
+    @property
+    def journal_store(self) -> StateStore | None:
+        """The store of the journal: the task state, or the database; ``None`` outside of a task."""
+        if self._journal_store is None:
+            opening = open_journal_store(self.context, self.try_info, lambda: contextlib.nullcontext(self.database))
+            self._journal_store = self.exit_stack.enter_context(opening)
+            self.exit_stack.callback(setattr, self, "_journal_store", None)
+        return self._journal_store
 
-    def require_state_store(self) -> StateStore:
+    def require_journal_store(self) -> StateStore:
+        """Return the store of the journal.
+
+        :raises PreflightError: outside of a task, or when it cannot be used
+        """
+        if self.journal_store is None:
+            raise PreflightError(NO_TASK_STATE, permanent=True)
+        return self.journal_store
+
+    def require_task_state(self) -> StateStore:
         """Return the task state store.
 
         :raises PreflightError: outside of a task
         """
-        if self.state_store is None:
+        task_state = open_task_state(self.context)
+        if task_state is None:
             raise PreflightError(NO_TASK_STATE, permanent=True)
-        return self.state_store
+        return task_state
 
     @cached_property
     def try_info(self) -> TryInfo:
@@ -202,16 +217,16 @@ class TaskRuntime:
     def instance_nonce(self) -> str:
         """A random name that no other task instance has, the same in all of its tries.
 
-        It is stored in the task state: a run that is deleted and made again has the same ids.
+        It is stored beside the journal: a run that is deleted and made again has the same ids.
 
         :raises PreflightError: outside of a task, or when the task state store cannot be used
         """
-        store = self.require_state_store()
+        state = self.require_journal_store()
         try:
-            nonce = store.get(INSTANCE_KEY)
+            nonce = state.get(INSTANCE_KEY)
             if nonce is None:
                 nonce = secrets.token_hex(8)
-                store.set(INSTANCE_KEY, nonce)
+                state.set(INSTANCE_KEY, nonce)
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds
             raise PreflightError(
                 f"The task state store could not be reached ({type(error).__name__}). Nothing was sent in this try. "
@@ -286,10 +301,15 @@ class TaskRuntime:
 
         :raises SendingError: when another try has taken its place, or that cannot be found out
         """
-        if self.state_store is not None:
-            confirm_current(self.state_store, self.try_info)
+        if self.journal_store is not None:
+            store.confirm_current(self.journal_store, self.try_info)
 
     def record_nothing_sent(self, *, is_new: bool = False) -> None:
-        """Record in the state store that this try sent nothing, unless there is a journal or the store failed."""
-        if self.state_store is not None and not self.state_failed:
-            record_nothing_sent(self.state_store, self.try_info, is_new=is_new)
+        """Record that this try sent nothing, unless there is a journal or its store failed."""
+        if self.state_failed:
+            return
+        if self._journal_store is None:
+            record_nothing_sent(self.context, self.try_info, is_new=is_new)
+        else:
+            # Only one of a try's stores can write to a journal in the database: the last one that opened it.
+            store.record_nothing_sent(self._journal_store, self.try_info, is_new=is_new)

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from airflow.configuration import conf
 from airflow.models.dagrun import DagRun
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance, clear_task_instances
@@ -28,9 +29,13 @@ from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow.utils.types import DagRunTriggeredByType, DagRunType
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
+from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.schema.campaigns import campaign_values
+from cpaas_provider.database.task_journals import TaskInstanceName, newest_journal
+from cpaas_provider.delivery.tracking.retention import executing
 from cpaas_provider.sending.journal.model import LogEntry
 from tests import journals
 from tests.airflow.harness.running import of_task_instance, register
@@ -221,11 +226,11 @@ class Run:
         self, change: Callable[[LogEntry], LogEntry], task_id: str | None = None, map_index: int = -1
     ) -> Run:
         """Change each write of a task instance's journal as it is stored."""
-        with create_session() as session:
-            for row in self._journal_rows(session, task_id, map_index):
-                stored = json.loads(row.value)
-                stored["batches"] = [change(LogEntry.from_text(text)).as_text() for text in stored["batches"]]
-                row.value = json.dumps(stored)
+
+        def rewritten(stored: dict[str, Any]) -> dict[str, Any]:
+            return {**stored, "batches": [change(LogEntry.from_text(text)).as_text() for text in stored["batches"]]}
+
+        self._rewrite(rewritten, task_id, map_index)
         return self
 
     def leave_in_flight(self, started_at: datetime, task_id: str | None = None, map_index: int = -1) -> Run:
@@ -242,17 +247,40 @@ class Run:
 
     def rewrite_state(self, task_id: str | None = None, map_index: int = -1, **facts: Any) -> Run:
         """Set facts of the journal as a whole."""
+        self._rewrite(lambda stored: {**stored, **facts}, task_id, map_index)
+        return self
+
+    def _rewrite(self, change: Callable[[dict[str, Any]], dict[str, Any]], task_id: str | None, map_index: int) -> None:
+        if in_database():
+            with open_database() as database:
+                for campaign, key, value in self._stored_journal(database, task_id, map_index):
+                    row = (campaign_values.c.campaign == campaign, campaign_values.c.key == key)
+                    text = json.dumps(change(json.loads(value)))
+                    database.write(executing(update(campaign_values).where(*row).values(value=text)))
+            return
         with create_session() as session:
             for row in self._journal_rows(session, task_id, map_index):
-                row.value = json.dumps({**json.loads(row.value), **facts})
-        return self
+                row.value = json.dumps(change(json.loads(row.value)))
 
     # -- what is there afterwards -------------------------------------------------------------------------------------
 
     def journal(self, task_id: str | None = None, map_index: int = -1) -> dict[str, Any]:
         """Return the requests of a task instance's journal, by reference; empty where there is none."""
+        if in_database():
+            with open_database() as database:
+                stored = self._stored_journal(database, task_id, map_index)
+                return journals.requests({key: value for _, key, value in stored})
         with create_session() as session:
             return journals.requests({row.key: row.value for row in self._journal_rows(session, task_id, map_index)})
+
+    def _stored_journal(self, database: Database, task_id: str | None, map_index: int) -> list[tuple[str, str, str]]:
+        """Return campaign, key and value of the parts of the newest journal that the database has."""
+        name = TaskInstanceName(self.dag.dag_id, self.run_id, task_id or self._only_task(), map_index)
+        journal = newest_journal(database, name)
+        columns = campaign_values.c.campaign, campaign_values.c.key, campaign_values.c.value
+        with database.connect() as connection:
+            rows = connection.execute(select(*columns).where(campaign_values.c.campaign == journal)).all()
+        return [(row.campaign, row.key, row.value) for row in rows if journals.is_key(row.key)]
 
     def _journal_rows(self, session: Session, task_id: str | None, map_index: int) -> list[TaskStateStoreModel]:
         mine = select(TaskStateStoreModel).where(*self._where(TaskStateStoreModel, task_id, map_index))
@@ -280,6 +308,11 @@ class Run:
         found = session.scalar(select(TaskInstance).where(*self._where(TaskInstance, task_id, map_index)))
         assert found is not None, f"no task instance {task_id}[{map_index}]"
         return found
+
+
+def in_database() -> bool:
+    """Tell whether the journals of tasks are in the provider's database."""
+    return bool(conf.get("cpaas", "journal", fallback="") == "database")
 
 
 def run_operator(operator: Callable[..., Any], task_runner: TaskRunner, **arguments: Any) -> Try:

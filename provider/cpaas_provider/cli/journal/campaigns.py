@@ -1,4 +1,7 @@
-"""The journals of campaigns with an idempotency_key: the commands read and change them in the provider's database."""
+"""The journals in the provider's database: of campaigns with an idempotency_key, and of tasks.
+
+Those of tasks are there where ``[cpaas] journal`` is ``database``, or was when the task instance sent.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,23 @@ from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedError, DatabaseError
 from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.database.registry import CampaignKey, partition_count
+from cpaas_provider.database.task_journals import (
+    TaskInstanceName,
+    forget_journals,
+    list_task_instances,
+    newest_journal,
+)
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
+from cpaas_provider.sending.journal.segments import newest_series
 from cpaas_provider.sending.journal.store import CampaignMarker
 from cpaas_provider.sending.journal.view import JournalView
 
 _OWNER = "airflow cpaas journal"
 
 
-class CampaignJournals:
-    """The journals of campaigns with an idempotency_key. The database is opened on first use."""
+class DatabaseJournals:
+    """The journals in the provider's database, which is opened on first use."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -65,7 +75,7 @@ class CampaignJournals:
         :raises JournalError: when the journal is not in this database, or cannot be read
         """
         if (name := self.name_of(instance)) is not None:
-            return self.read(instance, name)
+            return self.read_campaign(instance, name)
         names = [key.name for key in self.keys_of(instance)]
         if not names:
             return None
@@ -80,30 +90,72 @@ class CampaignJournals:
                 f"Task instance {instance} has stored nothing for its campaign, {which}. {NOTHING_CHANGED} Name a "
                 "task instance that has. `airflow cpaas journal list --state all` shows them."
             )
-        return self.read(instance, f"{next(iter(counts), names[0])}/0")
+        return self.read_campaign(instance, f"{next(iter(counts), names[0])}/0")
 
-    def read(self, instance: Instance, name: str) -> Found:
+    def read_campaign(self, instance: Instance, name: str) -> Found:
         """Return the journal of a campaign partition.
 
         :raises JournalError: when the journal is not in this database, or cannot be read
         """
         try:
-            database = self._opened()
-            state = LeasedState(database, name, _OWNER)
+            state = LeasedState(self._opened(), name, _OWNER)
             if state.get(JOURNAL_KEY) is None:
-                raise self._elsewhere(instance, database)
-            get = functools.cache(state.get)
+                raise self._elsewhere(instance, self._opened())
             # Ask before and after: a task may lock the campaign, or release it, while its journal is read.
             locked_by = state.locked_by()
-            journal = JournalView.read(get)
+            found = self._read(instance, name, state)
             locked_by = locked_by or state.locked_by()
         except DatabaseError as error:
             raise _unreadable(instance, error) from None
-        except ValueError as error:
-            raise to_journal_error("campaign journal", instance, error) from None
         instance = dataclasses.replace(instance, campaign_taken=locked_by is not None)
+        return dataclasses.replace(found, instance=instance, is_shared=True, locked_by=locked_by)
+
+    def read_task(self, instance: Instance, name: str | None) -> Found | None:
+        """Return the journal of a task instance; ``None`` if the database has none with a request.
+
+        :param name: the name of the journal in the database; ``None`` for the newest one
+        :raises JournalError: when it cannot be read
+        """
+        try:
+            name = name or newest_journal(self._opened(), _name_of(instance))
+            if name is None:
+                return None
+            state = LeasedState(self._opened(), name, _OWNER)
+            if newest_series(state.get, max(1, instance.try_number) + 1) is None:
+                return None
+            return self._read(instance, name, state)
+        except DatabaseError as error:
+            raise _unreadable(instance, error) from None
+
+    def task_instances(self, asked: Mapping[str, str | None]) -> list[TaskInstanceName]:
+        """Return the task instances that have a journal in the database, newest first.
+
+        :param asked: ``dag_id``, ``run_id`` and ``task_id``, where they are given
+        :raises JournalError: when the database cannot be read
+        """
+        try:
+            return list_task_instances(self._opened(), asked)
+        except DatabaseError as error:
+            raise JournalError(f"The journals of tasks could not be listed. {error} {NOTHING_CHANGED}") from None
+
+    def forget_task(self, instance: Instance) -> None:
+        """Delete the journals of a task instance.
+
+        :raises JournalError: when they could not be deleted
+        """
+        try:
+            forget_journals(self._opened(), _name_of(instance))
+        except DatabaseError as error:
+            raise JournalError(f"{error} {NOTHING_CHANGED}") from None
+
+    def _read(self, instance: Instance, name: str, state: LeasedState) -> Found:
+        get = functools.cache(state.get)
+        try:
+            journal = JournalView.read(get, max(1, instance.try_number))
+        except ValueError as error:
+            raise to_journal_error("journal", instance, error) from None
         seen = {key: get(key) for key in journal.change_keys}
-        return Found(instance, journal, seen, name, database.redacted_url, locked_by)
+        return Found(instance, journal, seen, name, database=self._opened().redacted_url)
 
     def change(self, found: Found, values: Mapping[str, Any]) -> None:
         """Store a resolution.
@@ -112,7 +164,7 @@ class CampaignJournals:
         :raises DatabaseError: when the database failed. The resolution may have been stored
         """
         try:
-            LeasedState(self._opened(), found.campaign or "", _OWNER).set_if_unlocked(values, found.seen)
+            LeasedState(self._opened(), found.stored_as or "", _OWNER).set_if_unlocked(values, found.seen)
         except CampaignLockedError as error:
             raise JournalError(str(error)) from None
         except CampaignChangedError as error:
@@ -126,8 +178,8 @@ class CampaignJournals:
                 self._database = open_database()
             except DatabaseError as error:
                 self._unusable = JournalError(
-                    "Journals of campaigns with an idempotency_key are stored in the database that [cpaas] database "
-                    f"names. {error} {NOTHING_CHANGED}"
+                    "The journals of campaigns with an idempotency_key, and those of tasks with [cpaas] journal = "
+                    f"database, are stored in the database that [cpaas] database names. {error} {NOTHING_CHANGED}"
                 )
                 raise self._unusable from None
         return self._database
@@ -148,5 +200,10 @@ class CampaignJournals:
         )
 
 
+def _name_of(instance: Instance) -> TaskInstanceName:
+    region = "" if instance.region_id is None else str(instance.region_id)
+    return TaskInstanceName(instance.dag_id, instance.run_id, instance.task_id, instance.map_index, region)
+
+
 def _unreadable(instance: Instance, error: DatabaseError) -> JournalError:
-    return JournalError(f"The campaign of task instance {instance} could not be read. {error} {NOTHING_CHANGED}")
+    return JournalError(f"The journal of task instance {instance} could not be read. {error} {NOTHING_CHANGED}")

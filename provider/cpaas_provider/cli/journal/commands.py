@@ -20,7 +20,7 @@ from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.cli.journal.tracking import record_in_database
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, print_record, say, to_iso_time, warn
-from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, RequestRecord, State
+from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY, RequestRecord, State
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED, Resolution, ResolutionResult
 from cpaas_provider.sending.journal.view import JournalView, StateSummary
 
@@ -33,6 +33,10 @@ FEW = 1
 _OF_A_CAMPAIGN = ("reference", "state", "recipients", "try", "started_at", "resolution", "result_id", "reason")
 _COPIED = frozenset({"reference", "result_id"})
 _CONSEQUENCE = "After a clear, the task sends again to every recipient that [cpaas] database does not have."
+_ALL_UNKNOWN = (
+    "After a clear, the outcome of all earlier requests is unknown, and on_unknown decides. A part of the journal that "
+    "is in [cpaas] database is deleted."
+)
 _MORE = ("resolution", "result_id", "result", "personal", "previous_unknown", "probe_snapshot")
 
 
@@ -80,7 +84,7 @@ def cpaas_journal_show(args: Namespace) -> None:
         if not journal.requests:
             print_lines([], args.output)
             say(f"The journal of {instance} has no requests.", beside)
-    if found.campaign is not None:
+    if found.stored_as is not None:
         say(words.where_it_lies(found), beside)
     if journal.lost:
         say(
@@ -111,7 +115,7 @@ def cpaas_journal_resolve(args: Namespace) -> None:
         say(line)
     if recorded := record_in_database(instance, found, decided, decision, args.result_id):
         say(recorded)
-    say(words.what_comes_next(instance, decided, decision, campaign=found.campaign is not None))
+    say(words.what_comes_next(found, instance, decided, decision))
     needs_id = not _NEEDED_BY_ID.isdisjoint(request.operation for request in decided.before)
     if decision is Resolution.SENT and args.result_id is None and needs_id:
         say("Without --id the task's result has no id. Later tasks that use the id will fail.")
@@ -120,28 +124,32 @@ def cpaas_journal_resolve(args: Namespace) -> None:
 @action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated
 @guarded
 def cpaas_journal_forget(args: Namespace) -> None:
-    """Delete the record that a task instance stored a campaign's journal in a database."""
+    """Delete the record that a task instance stored a journal in a database."""
     with create_session(scoped=False) as session:
-        instance = _with_marker(args, session)
-    confirm(f"Delete the record that {instance} sent a campaign? {_CONSEQUENCE}", args)
+        instance, key = _with_marker(args, session)
+    sent = "sent a campaign" if key == CAMPAIGN_MARKER else "stored its journal in the database"
+    consequence = _CONSEQUENCE if key == CAMPAIGN_MARKER else _ALL_UNKNOWN
+    confirm(f"Delete the record that {instance} {sent}? {consequence}", args)
     with create_session(scoped=False) as session:
-        instance = _with_marker(args, session)
-        get_state_backend().delete(instance.scope, CAMPAIGN_MARKER, session=session)
-    say(f"Deleted the record that {instance} sent a campaign. {_CONSEQUENCE}")
+        instance, key = _with_marker(args, session)
+        if key == JOURNAL_KEY:
+            repository.forget_journals(instance, session)
+        get_state_backend().delete(instance.scope, key, session=session)
+    say(f"Deleted the record that {instance} {sent}. {consequence}")
 
 
-def _with_marker(args: Namespace, session: Session) -> Instance:
-    """Return a task instance that is not running and has sent a campaign with an idempotency_key.
+def _with_marker(args: Namespace, session: Session) -> tuple[Instance, str]:
+    """Return a task instance that is not running and has a journal in a database, and the key of its record.
 
-    :raises JournalError: when it is running, or has sent no such campaign
+    :raises JournalError: when it is running, or has no such journal
     """
     instance = repository.find(_asked(args), session)
     repository.refuse_on_its_way(instance)
-    if get_state_backend().get(instance.scope, CAMPAIGN_MARKER, session=session) is None:
-        raise JournalError(
-            f"Task instance {instance} has no record of a campaign with an idempotency_key. {NOTHING_CHANGED}"
-        )
-    return instance
+    if get_state_backend().get(instance.scope, CAMPAIGN_MARKER, session=session) is not None:
+        return instance, CAMPAIGN_MARKER
+    if repository.marker_of(instance, session) is not None:
+        return instance, JOURNAL_KEY
+    raise JournalError(f"Task instance {instance} has no record of a journal in a database. {NOTHING_CHANGED}")
 
 
 def _read(args: Namespace) -> Found:

@@ -73,8 +73,8 @@ class Found:
 
     :param instance: the task instance that wrote it, or that sends its campaign
     :param seen: stored values by key, to notice a change of the journal
-    :param campaign: the name of the campaign partition in the provider's database; ``None`` if the journal is stored in
-        the task's state
+    :param stored_as: the name of the journal in the provider's database; ``None`` if it is stored in the task's state
+    :param is_shared: whether it belongs to a campaign with an idempotency_key, which other task instances may send
     :param database: the URL of that database, without a password
     :param locked_by: the task that works on the campaign now, in words
     """
@@ -82,7 +82,8 @@ class Found:
     instance: Instance
     journal: JournalView
     seen: Mapping[str, Any]
-    campaign: str | None = None
+    stored_as: str | None = None
+    is_shared: bool = False
     database: str | None = None
     locked_by: str | None = None
 

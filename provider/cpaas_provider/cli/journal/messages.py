@@ -53,10 +53,11 @@ def _ways_to_find(entries: Sequence[RequestRecord]) -> str:
     return ", ".join(f"{' and '.join(operations)} {way}" for way, operations in ways.items())
 
 
-def what_comes_next(instance: Instance, decided: ResolutionResult, decision: Resolution, *, campaign: bool) -> str:
+def what_comes_next(found: Found, instance: Instance, decided: ResolutionResult, decision: Resolution) -> str:
     """Return what is left to do, and what the task's next try does.
 
-    :param campaign: whether the campaign has an idempotency_key, so that a clear retains its journal
+    :param found: the journal before the resolution
+    :param instance: the task instance after it
     """
     if left := decided.left:
         return (
@@ -68,8 +69,10 @@ def what_comes_next(instance: Instance, decided: ResolutionResult, decision: Res
     resolved = _resolved(decided, decision)
     if instance.state in ("up_for_retry", None):
         return f"Next: nothing to do. The task's next try {resolved}"
-    if campaign:
+    if found.is_shared:
         return f"Next: clear the task, or start another run with the same idempotency_key. It then {resolved}"
+    if found.stored_as is not None:
+        return f"Next: clear the task. It then {resolved}"
     return (
         f"Next: clear the task. It then {resolved} From Airflow 3.4 on, a clear drops the task's state and this "
         "decision, unless you choose to keep the state."
@@ -119,7 +122,9 @@ def _number(number: int, what: str) -> str:
 
 
 def where_it_lies(found: Found) -> str:
-    """Return where the journal of a campaign with an idempotency key is stored."""
+    """Return where a journal is stored that is not in the task's state."""
+    if not found.is_shared:
+        return f"This journal is stored in the database {found.database}."
     at_work = f" {found.locked_by} is working on it now." if found.locked_by else ""
     return (
         "This journal belongs to the campaign, not to one run (idempotency_key). It is stored in the database "

@@ -1,4 +1,4 @@
-"""The journals in Airflow's task state store: the commands read and change them."""
+"""The journals of tasks and campaigns: the commands read and change them, wherever they are stored."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from airflow.configuration import conf
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.state import get_state_backend
@@ -15,7 +16,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from cpaas_provider.cli.journal.campaigns import CampaignJournals
+from cpaas_provider.cli.journal.campaigns import DatabaseJournals
 from cpaas_provider.cli.journal.instances import (
     Found,
     Instance,
@@ -27,9 +28,11 @@ from cpaas_provider.cli.journal.instances import (
     to_instance,
     to_journal_error,
 )
+from cpaas_provider.database.task_journals import TaskInstanceName
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
 from cpaas_provider.sending.journal.segments import newest_series
+from cpaas_provider.sending.journal.store import JournalMarker
 from cpaas_provider.sending.journal.view import JournalView
 
 NOT_ON_ITS_WAY = frozenset({None, "up_for_retry", "success", "failed", "skipped", "upstream_failed", "removed"})
@@ -72,11 +75,11 @@ def read(instance: Instance, session: Session) -> Found:
 
     :raises JournalError: when there is none, or it cannot be read
     """
-    found = _opened(instance, session)
-    with CampaignJournals(session) as campaigns:
+    with DatabaseJournals(session) as stored:
+        found = _opened(instance, stored, session)
         # A task instance with its own journal may have been given an idempotency_key later.
-        if found is None or not any(found.journal.entries()) or campaigns.keys_of(instance):
-            found = campaigns.find(instance) or found
+        if found is None or not any(found.journal.entries()) or stored.keys_of(instance):
+            found = stored.find(instance) or found
     if found is None:
         raise JournalError(
             f"Task instance {instance} has no journal. It made no request, its state was dropped, or its operator does "
@@ -106,9 +109,9 @@ def change(asked: Instance, expected: Found, values: Mapping[str, Any]) -> Insta
             _lock(asked, list(expected.seen), session)
             instance = find(asked, session)
             refuse_on_its_way(instance)
-            if expected.campaign is not None:
-                with CampaignJournals(session) as campaigns:
-                    campaigns.change(expected, values)
+            if expected.stored_as is not None:
+                with DatabaseJournals(session) as stored:
+                    stored.change(expected, values)
                 return instance
             if any(_stored(instance, key, session) != value for key, value in expected.seen.items()):
                 raise JournalError(
@@ -134,27 +137,50 @@ def everything(asked: dict[str, str | None]) -> Iterator[tuple[Instance, Journal
     """
     with create_session(scoped=False) as session:
         found = _rows(asked, session) if type(get_state_backend()) is MetastoreBackend else _one_run(asked, session)
-        with CampaignJournals(session) as campaigns:
-            yield from _each(found, campaigns, session)
+        with DatabaseJournals(session) as stored:
+            yield from _each(_and_dropped(found, stored, asked, session), stored, session)
+
+
+def _and_dropped(
+    instances: Iterable[Instance], stored: DatabaseJournals, asked: Mapping[str, str | None], session: Session
+) -> Iterator[Instance]:
+    """Yield task instances, and then those whose task state a clear dropped, while the database has their journal."""
+    seen = set()
+    for instance in instances:
+        seen.add(coordinates_of(instance))
+        yield instance
+    if conf.get("cpaas", "journal", fallback=None) != "database":
+        return
+    for name in stored.task_instances(asked):
+        if coordinates_of(name) not in seen:
+            seen.add(coordinates_of(name))
+            where = matches(TaskInstance, Instance(*name[:4]))
+            # A run that was deleted has no task instances.
+            yield from map(to_instance, session.execute(select(*instance_columns()).where(*where)).all())
+
+
+def coordinates_of(instance: Instance | TaskInstanceName) -> tuple[str, str, str, int]:
+    """Return the ids of a task instance, and its map index."""
+    return instance.dag_id, instance.run_id, instance.task_id, instance.map_index
 
 
 def _each(
-    instances: Iterable[Instance], campaigns: CampaignJournals, session: Session
+    instances: Iterable[Instance], stored: DatabaseJournals, session: Session
 ) -> Iterator[tuple[Instance, JournalView | JournalError]]:
     """Yield the journals of task instances and of the campaigns that they send. Each campaign comes once."""
     seen = set[object]()
     for instance in instances:
         try:
-            if opened := _opened(instance, session):
+            if opened := _opened(instance, stored, session):
                 yield instance, opened.journal
         except JournalError as error:
             yield instance, error
         try:
-            name = campaigns.name_of(instance)
+            name = stored.name_of(instance)
             if name is None or name in seen:
                 continue
             seen.add(name)
-            found = campaigns.read(instance, name)
+            found = stored.read_campaign(instance, name)
             yield found.instance, found.journal
         except JournalError as error:
             # An error about the database is the same object for all campaigns.
@@ -198,8 +224,22 @@ def _one_run(asked: dict[str, str | None], session: Session) -> Iterator[Instanc
     yield from map(to_instance, found)
 
 
-def _opened(instance: Instance, session: Session) -> Found | None:
-    """Return the journal in the state of a task instance; ``None`` without one."""
+def marker_of(instance: Instance, session: Session) -> JournalMarker | None:
+    """Return what names the journal of a task instance in the database; ``None`` if it is in the task's state."""
+    return JournalMarker.of(_stored(instance, JOURNAL_KEY, session))
+
+
+def forget_journals(instance: Instance, session: Session) -> None:
+    """Delete what the database has of the journals of a task instance.
+
+    :raises JournalError: when it could not be deleted
+    """
+    with DatabaseJournals(session) as stored:
+        stored.forget_task(instance)
+
+
+def _opened(instance: Instance, database: DatabaseJournals, session: Session) -> Found | None:
+    """Return the journal of a task instance itself, which is no campaign's; ``None`` without one."""
     stored = _all_stored(instance, session) if type(get_state_backend()) is MetastoreBackend else None
 
     @functools.cache
@@ -213,7 +253,11 @@ def _opened(instance: Instance, session: Session) -> Found | None:
 
     try:
         tries = max(1, instance.try_number)
-        if newest_series(get, tries + 1) is None:
+        newest = newest_series(get, tries + 1)
+        marker = JournalMarker.of(newest[1]) if newest else None
+        if marker is not None or (newest is None and conf.get("cpaas", "journal", fallback=None) == "database"):
+            return database.read_task(instance, marker.name if marker else None)
+        if newest is None:
             return None
         journal = JournalView.read(get, tries)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Campaigns that are kept in this database: their leases, their values, and those with an idempotency key."""
+"""Journals in this database, their leases and values: of campaigns with an idempotency key, and of tasks."""
 
 from __future__ import annotations
 
@@ -35,4 +35,21 @@ keyed_campaigns = Table(
     Column("secret", String(64), nullable=False),
     Column("partitions", Integer, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
+)
+
+# Journals of task instances, where [cpaas] journal is database. Each is a row of cpaas_campaigns, too.
+task_journals = Table(
+    "cpaas_task_journals",
+    metadata,
+    Column("journal", String(64), primary_key=True),
+    # Names the task instance in an index of one column: the ids together are too long for MySQL.
+    Column("task_instance", String(64), nullable=False, index=True),
+    Column("dag_id", String(250), nullable=False),
+    Column("run_id", String(250), nullable=False),
+    Column("task_id", String(250), nullable=False),
+    Column("map_index", Integer, nullable=False),
+    # Airflow's id of the newest try that opened the journal. Newer ids are greater.
+    Column("try_id", String(36), nullable=False),
+    Column("try_number", Integer, nullable=False),
+    Column("opened_at", UtcDateTime, nullable=False, index=True),
 )

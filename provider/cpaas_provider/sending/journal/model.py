@@ -16,6 +16,9 @@ from cpaas_provider.sending.journal.hashing import MEMBER_BYTES, VALUES_HASH_BYT
 JOURNAL_KEY = "cpaas_journal"
 """The key of the journal in the task state."""
 
+IN_DATABASE = "in_database"
+"""The field of the value under ``JOURNAL_KEY`` that names a journal which is stored in the database."""
+
 NOTHING_SENT_KEY = "cpaas_nothing_sent"
 """The key under which a try records that it ended before it started a request."""
 
@@ -270,6 +273,8 @@ class Segment:
         :raises ValueError: when it is no segment of this version
         """
         try:
+            if IN_DATABASE in stored:
+                raise ValueError("it is stored in the provider's database, so set [cpaas] journal to database again")
             if stored["version"] != VERSION:
                 raise ValueError(f"its version is {stored['version']}")
             segment = cls(**{name: stored[name] for name in _STORED})

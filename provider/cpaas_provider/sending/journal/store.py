@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from cpaas_provider.database.errors import LeaseLostError
+from cpaas_provider.database.errors import DatabaseError, LeaseLostError, TryReplacedError
 from cpaas_provider.sending.errors import JournalUnavailableError, TrySupersededError
-from cpaas_provider.sending.journal.model import CURRENT_KEY, NOTHING_SENT_KEY, unreadable
+from cpaas_provider.sending.journal.model import CURRENT_KEY, IN_DATABASE, NOTHING_SENT_KEY, unreadable
 from cpaas_provider.sending.journal.segments import newest_series
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ REKEYED = "the connection's secrets changed, and the hashes of the journal are k
 
 
 class StateStore(Protocol):
-    """Stores a journal: the task state, or the database for a campaign with an idempotency key."""
+    """Stores a journal: the task state, or the database (an idempotency key, or ``[cpaas] journal = database``)."""
 
     def get(self, key: str) -> Any:
         """Return the value of a key, or ``None``."""
@@ -93,6 +93,29 @@ class CampaignMarker:
             raise unreadable(error) from None
 
 
+@dataclass(frozen=True)
+class JournalMarker:
+    """What the task state has in place of a journal that is stored in the database.
+
+    :param name: the name of the journal in the database
+    :param writes: how often the journal was written
+    """
+
+    name: str
+    writes: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what is stored in the task state."""
+        return {IN_DATABASE: self.name, "writes": self.writes}
+
+    @classmethod
+    def of(cls, stored: Any) -> Self | None:
+        """Return the marker that is stored; ``None`` if it is a journal."""
+        if not isinstance(stored, Mapping) or IN_DATABASE not in stored:
+            return None
+        return cls(str(stored[IN_DATABASE]), int(stored["writes"]))
+
+
 def record_nothing_sent(store: StateStore, tries: TryInfo, *, is_new: bool = False) -> None:
     """Store that a try ended before it recorded an intent. Otherwise a later clear would count it as a lost journal.
 
@@ -142,13 +165,14 @@ def storage_error(error: BaseException, what: str) -> JournalUnavailableError | 
     if is_superseded(error):
         cause = (
             "Another task instance has taken over the campaign of this idempotency_key"
-            if isinstance(error, LeaseLostError)
+            if isinstance(error, LeaseLostError) and not isinstance(error, TryReplacedError)
             else "Airflow has replaced this try with another one"
         )
         return TrySupersededError(
             f"{cause}, and the journal could not be {what}. The other try continues from the journal."
         )
+    place = "provider's database" if isinstance(error, DatabaseError) else "task state store"
     return JournalUnavailableError(
-        f"The task state store could not be reached ({type(error).__name__}), and the journal could not be {what}. A "
-        "retry of the task continues from the journal."
+        f"The {place} could not be reached ({type(error).__name__}), and the journal could not be {what}. A retry of "
+        "the task continues from the journal."
     )

@@ -13,10 +13,12 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal import store
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.run_guard import NEVER, RunInfo
-from cpaas_provider.tasks.airflow.store import open_state_store
+from cpaas_provider.tasks.airflow.store import open_journal_store
+from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -42,11 +44,20 @@ def try_info(context: Context, retries: int | None) -> TryInfo:
     return TryInfo(instance.try_number, instance.max_tries, retries or 0, cleared or 0)
 
 
-def record_nothing_sent(context: Context) -> None:
-    """Record that no try has sent anything so far, unless there is a journal. One that is written later counts."""
-    state, task = open_state_store(context), context["task"]
-    if state is not None:
-        store.record_nothing_sent(state, try_info(context, task.retries))
+def record_nothing_sent(context: Context, tries: TryInfo | None = None, *, is_new: bool = False) -> None:
+    """Record that no try has sent anything so far, unless there is a journal. One that is written later counts.
+
+    :param tries: what Airflow states about this try; ``None`` to ask the context
+    :param is_new: whether there is no journal, as its log has read
+    """
+    tries = tries or try_info(context, context["task"].retries)
+    try:
+        with open_journal_store(context, tries) as opened:
+            if opened is not None:
+                store.record_nothing_sent(opened, tries, is_new=is_new)
+    except (SendingError, PreflightError) as error:
+        # The failure that ends the try must not be hidden by this one.
+        log.warning("The record that this try sent nothing could not be stored: %s", error)
 
 
 def run_info(context: Context) -> RunInfo:

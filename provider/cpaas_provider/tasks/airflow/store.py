@@ -1,17 +1,55 @@
-"""The task's own state as the place of its journal."""
+"""The task's own state, which is the place of its journal unless ``[cpaas] journal`` is ``database``."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
+
+from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.sending.journal.store import StateStore
+    from cpaas_provider.database.database import Database
+    from cpaas_provider.sending.journal.store import StateStore, TryInfo
+
+_TASK_STATE, _DATABASE = "task_state", "database"
 
 
-def open_state_store(context: Context) -> StateStore | None:
+@contextlib.contextmanager
+def open_journal_store(
+    context: Context, tries: TryInfo, open_database: Callable[[], AbstractContextManager[Database]] | None = None
+) -> Iterator[StateStore | None]:
+    """Return the store of the journal of a task instance; ``None`` outside of a task.
+
+    :param tries: what Airflow states about this try
+    :param open_database: opens the provider's database, if it is needed
+    :raises PreflightError: when ``[cpaas] journal`` is neither ``task_state`` nor ``database``, or the database cannot
+        be used
+    :raises SendingError: when the task state cannot be read, or a newer try has opened the journal
+    """
+    from airflow.sdk.configuration import conf
+
+    task_state = open_task_state(context)
+    place = (conf.get("cpaas", "journal", fallback=None) or _TASK_STATE).strip()
+    if place not in (_TASK_STATE, _DATABASE):
+        raise PreflightError(
+            f"[cpaas] journal must be {_TASK_STATE} or {_DATABASE}. Nothing was sent. Correct Airflow's configuration.",
+            permanent=True,
+        )
+    if task_state is None or place == _TASK_STATE:
+        yield task_state
+        return
+    from cpaas_provider.tasks.database.journal import open_task_journal
+
+    with open_task_journal(context, task_state, tries, open_database) as store:
+        yield store
+
+
+def open_task_state(context: Context) -> StateStore | None:
     """Return the task state store of a task instance, stored until its run is deleted; ``None`` outside of a task.
 
     It uses the API server even if the workers have a state backend of their own. In such a backend a lost object looks

@@ -16,7 +16,7 @@ from cpaas_provider.sending.errors import PartitionChangedError
 from cpaas_provider.sending.journal.hashing import KeyedHasher
 from cpaas_provider.sending.journal.store import storage_error
 from cpaas_provider.sending.partitions import Partition
-from cpaas_provider.tasks.airflow.store import open_state_store
+from cpaas_provider.tasks.airflow.store import open_task_state
 from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def push_begun(context: Context) -> None:
     :raises PreflightError: when it cannot be read or pushed
     """
     instance: Any = context["ti"]
-    store = open_state_store(context)
+    store = open_task_state(context)
     if store is None or instance.try_number == 1 or (instance.map_index or 0) < 0:
         return
     try:

@@ -105,7 +105,7 @@ class CampaignRunner(BulkAttempt):
             if begun["sent"] and not begun["not_sent"] and not begun["unknown_recipients"]:
                 log.info("%s", task_log.nothing_left(campaign=True, has_idempotency_key=bool(spec.idempotency_key)))
             if self._siblings and not campaign.log.has_head:
-                self._siblings.record(self._partition, self._runtime.require_state_store())
+                self._siblings.record(self._partition, self._runtime.require_task_state())
             # Before the campaign's name is stored anywhere else.
             campaign.log.record_head()
             self._progress = CampaignProgress(spec, self._partition, self._runtime, campaign.reference, begun)
@@ -283,7 +283,7 @@ class CampaignRunner(BulkAttempt):
             # A clear does not drop what is stored there, and each run tries the rejected recipients again.
             tries = TryInfo(tries.number, tries.max_tries, tries.max_tries, run=runtime.instance_nonce)
         else:
-            store = runtime.require_state_store()
+            store = runtime.require_journal_store()
             identity = runtime.task_key
         try:
             journal = JournalLog(

@@ -40,7 +40,7 @@ def open_campaign_store(key: CampaignKey, partition: Partition, runtime: TaskRun
     """
     if not isinstance(key.key, str) or not key.key.strip():
         raise PreflightError("idempotency_key must be text that is not empty. Nothing was sent.", permanent=True)
-    task_store = runtime.require_state_store()
+    task_store = runtime.require_task_state()
     owner, name = f"task instance {runtime.cli_address}", f"{key.name}/{partition.part}"
     try:
         database = runtime.database

@@ -54,7 +54,7 @@ def open_journal(runtime: TaskRuntime, options: SendOptions, *, several: bool = 
     :raises PreflightError: outside of a task
     """
     return Journal(
-        runtime.require_state_store(),
+        runtime.require_journal_store(),
         runtime.connection.hash_secrets,
         runtime.task_key,
         runtime.try_info,
