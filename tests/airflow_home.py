@@ -22,6 +22,7 @@ def settings_for(home: Path) -> dict[str, str]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        **({"AIRFLOW__CPAAS__JOURNAL": "database"} if os.environ.get("TEST_JOURNAL") else {}),
     }
 
 
