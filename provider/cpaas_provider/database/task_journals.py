@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from sqlalchemy import Connection, delete, insert, select, update
 
@@ -32,19 +33,24 @@ class TaskInstanceName(NamedTuple):
     """What names a task instance in all of its tries.
 
     :param map_index: the map index, or the iteration of a loop; -1 if the task is not mapped
-    :param region_id: Airflow's id of the loop or mapped task; empty before Airflow 3.4
+    :param region: Airflow's id of the loop or mapped task, see ``region_name``
     """
 
     dag_id: str
     run_id: str
     task_id: str
     map_index: int
-    region_id: str = ""
+    region: str = ""
 
     @property
     def key(self) -> str:
         """A short name, the same for the same task instance."""
         return sha256(json.dumps(self).encode()).hexdigest()
+
+
+def region_name(region_id: UUID | None) -> str:
+    """Return Airflow's id of a loop or mapped task as text; empty for any other task, and before Airflow 3.4."""
+    return str(region_id) if region_id is not None and region_id.int else ""
 
 
 @dataclass(frozen=True)

@@ -196,9 +196,11 @@ class Run:
     def recreate(self) -> Run:
         """Delete the run with all that Airflow has of it, and make it again under the same id."""
         with create_session() as session:
-            for model in (TaskStateStoreModel, XComModel, TaskInstance, DagRun):
-                mine = (model.dag_id == self.dag.dag_id, model.run_id == self.run_id)
-                session.execute(delete(model).where(*mine))
+            # In Airflow 3.4 the model of XComs is a query, and what it reads goes with the task instance.
+            models = (TaskStateStoreModel, *(() if EACH_TRY_HAS_A_ROW else (XComModel,)), TaskInstance, DagRun)
+            for table in (model.__table__ for model in models):
+                mine = (table.c.dag_id == self.dag.dag_id, table.c.run_id == self.run_id)
+                session.execute(delete(table).where(*mine))
         assert self._create() == self.run_id
         return self
 

@@ -25,6 +25,7 @@ from cpaas_provider.database.task_journals import (
     forget_journals,
     list_task_instances,
     newest_journal,
+    region_name,
 )
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
@@ -201,7 +202,7 @@ class DatabaseJournals:
 
 
 def _name_of(instance: Instance) -> TaskInstanceName:
-    region = "" if instance.region_id is None else str(instance.region_id)
+    region = region_name(instance.region_id)
     return TaskInstanceName(instance.dag_id, instance.run_id, instance.task_id, instance.map_index, region)
 
 

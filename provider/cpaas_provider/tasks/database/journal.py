@@ -79,12 +79,11 @@ def open_task_journal(
 
 
 def _task_try(context: Context, tries: TryInfo) -> TaskTry:
-    from cpaas_provider.database.task_journals import TaskInstanceName, TaskTry
+    from cpaas_provider.database.task_journals import TaskInstanceName, TaskTry, region_name
 
     instance: Any = context["ti"]
-    in_loop = bool(context.get("loop"))
-    index = instance.region_index if in_loop else instance.map_index
-    region = str(instance.region_id) if in_loop else ""
+    index = instance.region_index if context.get("loop") else instance.map_index
+    region = region_name(getattr(instance, "region_id", None))
     name = TaskInstanceName(instance.dag_id, instance.run_id, instance.task_id, -1 if index is None else index, region)
     return TaskTry(name, str(instance.id), tries.number)
 
