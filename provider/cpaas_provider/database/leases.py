@@ -31,8 +31,8 @@ class LeasedState:
     :param campaign: the name of the campaign in the database, at most 200 characters that reveal nothing
     :param owner: describes the task in the errors of tasks that find the campaign locked
     :param clock: returns the current time; the clocks of all workers should differ by less than the lease
-    :param lease: how long the owner keeps the lease after its last write; ``None`` if another owner may acquire it at
-        any time
+    :param is_exclusive: whether the owner keeps the lease for a time after its last write; otherwise another owner may
+        acquire it at any time
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class LeasedState:
         owner: str,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        lease: timedelta | None = LEASE,
+        is_exclusive: bool = True,
     ) -> None:
         self._database = database
         self._campaign = campaign
         self._owner = owner
         self._clock = clock
-        self._lease = lease
+        self._is_exclusive = is_exclusive
         self._fencing_token: int | None = None
         self._writes = 0
         self._row = campaigns.c.campaign == campaign
@@ -189,7 +189,7 @@ class LeasedState:
         return token
 
     def _expiry(self, now: datetime) -> datetime | None:
-        return None if self._lease is None else now + self._lease
+        return now + LEASE if self._is_exclusive else None
 
     def _assert_held(self, connection: Connection) -> None:
         """Renew the lease, which locks its row until the transaction ends.

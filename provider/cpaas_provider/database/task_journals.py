@@ -79,7 +79,7 @@ class TaskJournal:
         self._is_open = False
         self.writes = 0
         """How often the journal was written, in all tries."""
-        self._state = LeasedState(database, self.name, f"try {opened_by.try_id}", lease=None)
+        self._state = LeasedState(database, self.name, f"try {opened_by.try_id}", is_exclusive=False)
 
     def open(self) -> bool:
         """Open a stored journal for this try. Return whether it is stored.

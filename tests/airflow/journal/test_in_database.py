@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cpaas_provider.tasks.database import journal as task_journal
 from tests.airflow.harness.campaigns import (
     around_requests,
     clear_faults,
@@ -221,6 +222,28 @@ class TestCommands:
         (reference,) = run.run_try().references
         run.recreate().run_try()
         assert reference not in journal("list", "--state", "all", "--each", "--output", "json").out
+
+
+def test_replaced_try_stops_although_the_new_one_has_not_begun(
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_journal, "MARK_INTERVAL", 0.0)
+    limit_batches(task_runner)
+    run = sms(task_runner, rows(6), max_pending_requests=1, unknown_timeout=0, on_unknown="skip")
+    replaced: list[int] = []
+
+    async def replace(request: Callable[[], Awaitable[Any]]) -> Any:
+        if len(count_messages(task_runner)) == 2 and not replaced:
+            replaced.append(1)
+            run.clear()
+        return await request()
+
+    around_requests(monkeypatch, replace)
+    run.run_try()
+    assert (len(replaced), sum(count_messages(task_runner).values()) <= 3) == (1, True)
+    assert run.run_try().state == "success"
+    assert max(count_messages(task_runner).values()) == 1
+    assert len(count_messages(task_runner)) >= 5
 
 
 def copy_database(source: Path, target: Path) -> None:

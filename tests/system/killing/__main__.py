@@ -30,12 +30,13 @@ def main() -> int:
     options.add_argument("--cases", type=int, default=42, help="task instances of a round")
     options.add_argument("--minutes", type=float, default=30.0, help="no new round after that")
     options.add_argument("--home", type=Path, help="folder to keep all of it in; by default a temporary one")
+    options.add_argument("--journal", choices=("task_state", "database"), default="task_state", help="where it is kept")
     given = options.parse_args()
     # Whoever ends us wants all that we started to end too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
         tempfile.TemporaryDirectory(prefix="cpaas-killing-") as temporary,
-        Killing(given.home or Path(temporary), given.seed) as killing,
+        Killing(given.home or Path(temporary), given.seed, given.journal) as killing,
     ):
         rounds = plans(given.cases, min(given.kills, given.cases * 2))
         outcome = killing.until(given.kills, rounds, given.minutes * MINUTE)

@@ -24,13 +24,8 @@ class Journal:
     @classmethod
     def in_database(cls, airflow: AirflowInParts, run_id: str, case: Case) -> Self:
         """Read it at once, whether or not the API server is there."""
-        rows = airflow.query(
-            "SELECT key, value FROM task_state_store WHERE run_id = ? AND task_id = ? AND map_index = ? AND key LIKE ?",
-            run_id,
-            *case.key,
-            f"{journals.KEY}%",
-        )
-        return cls(journals.requests({key: _decoded(value) for key, value in rows}))
+        rows = airflow.journal_rows("sends_killed", run_id, *case.key)
+        return cls(journals.requests({key: _decoded(value) for _, key, value in rows}))
 
     @property
     def states(self) -> list[str]:

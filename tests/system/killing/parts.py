@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import httpx
 import psutil
 
+from tests import journals
 from tests.processes import Started
 from tests.system.standalone import USER, Standalone, StandaloneError, is_answering, wait_for
 
@@ -44,6 +45,9 @@ QUICK_TO_NOTICE = {
     "AIRFLOW__API__WORKERS": "1",
     "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
 }
+
+
+_OF_TASK = f"dag_id = ? AND run_id = ? AND task_id = ? AND map_index = ? AND key LIKE '{journals.KEY}%'"
 
 
 class Try(NamedTuple):
@@ -156,10 +160,21 @@ class AirflowInParts(Standalone):
         """Whether Airflow knows that a task instance runs."""
         return self._task_instance("state", task_instance) == [("running",)]
 
-    def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return what is in its database, without a way to change it."""
-        with contextlib.closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=60)) as connection:
+    def query(self, sql: str, *values: Any, file: Path | None = None) -> list[tuple[Any, ...]]:
+        """Return what is in its database, or in another file, without a way to change it."""
+        address = f"file:{file or self.database}?mode=ro"
+        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=60)) as connection:
             return connection.execute(sql, values).fetchall()
+
+    def journal_rows(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> list[tuple[int, str, Any]]:
+        """Return row number, key and value of the parts of a journal, wherever tasks keep theirs."""
+        task = (dag_id, run_id, task_id, map_index)
+        if self.settings.get("AIRFLOW__CPAAS__JOURNAL") != "database":
+            return self.query(f"SELECT id, key, value FROM task_state_store WHERE {_OF_TASK}", *task)
+        stored = self.home / "cpaas" / "cpaas.db"
+        tables = "cpaas_campaign_values JOIN cpaas_task_journals ON campaign = journal"
+        query = f"SELECT cpaas_campaign_values.rowid, key, value FROM {tables} WHERE {_OF_TASK}"
+        return self.query(query, *task, file=stored) if stored.exists() else []
 
     def stop(self) -> None:
         """End all its processes, frozen ones too."""

@@ -77,6 +77,7 @@ class Killing:
 
     home: Path
     seed: int
+    journal: str = "task_state"
     tell: Callable[[str], None] = _tell
     outcome: Outcome = field(default_factory=Outcome)
 
@@ -88,7 +89,7 @@ class Killing:
         try:
             weather.prepare(self.sandbox)
             connection = connection_json(self.sandbox.connection, **weather.CONNECTION)
-            settings = {"AIRFLOW_CONN_CPAAS_DEFAULT": connection}
+            settings = {"AIRFLOW_CONN_CPAAS_DEFAULT": connection, "AIRFLOW__CPAAS__JOURNAL": self.journal}
             self.airflow = AirflowInParts(self.home / "airflow", DAGS, settings).__enter__()
         except BaseException:
             self.sandbox.stop()

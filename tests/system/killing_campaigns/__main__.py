@@ -31,12 +31,13 @@ def main() -> int:
     options.add_argument("--size", type=int, default=10_000, help="people of a campaign")
     options.add_argument("--minutes", type=float, default=30.0, help="no new round after that")
     options.add_argument("--home", type=Path, help="folder to keep all of it in; by default a temporary one")
+    options.add_argument("--journal", choices=("task_state", "database"), default="task_state", help="where it is kept")
     given = options.parse_args()
     # Whoever ends us wants all that we started to end too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
         tempfile.TemporaryDirectory(prefix="cpaas-killing-") as temporary,
-        Killing(given.home or Path(temporary), given.seed) as killing,
+        Killing(given.home or Path(temporary), given.seed, given.journal) as killing,
     ):
         outcome = killing.until(given.kills, plans(given.size, min(given.kills, 80)), given.minutes * MINUTE)
     found = outcome.violations()

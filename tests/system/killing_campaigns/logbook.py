@@ -10,10 +10,6 @@ from typing import Any, Self
 from tests.system.killing.parts import AirflowInParts
 
 MEMBER_BYTES = 9
-QUERY = (
-    "FROM task_state_store WHERE dag_id = ? AND run_id = ? AND task_id = 'send' AND map_index = ? "
-    "AND key LIKE 'cpaas_journal%'"
-)
 
 
 @dataclass
@@ -29,7 +25,7 @@ class Logbook:
     def read(cls, airflow: AirflowInParts, dag_id: str, run_id: str, map_index: int) -> Self:
         """Read it at once, whether or not the API server is there."""
         found = cls()
-        for (value,) in airflow.query(f"SELECT value {QUERY}", dag_id, run_id, map_index):
+        for _, _, value in airflow.journal_rows(dag_id, run_id, "send", map_index):
             found._add(value)
         return found
 
@@ -69,4 +65,4 @@ class Logbook:
 
 def written(airflow: AirflowInParts, dag_id: str, run_id: str, map_index: int) -> int:
     """Return the newest row of a journal, to see it grow: each write adds one, and old ones are removed."""
-    return int(airflow.query(f"SELECT coalesce(max(id), 0) {QUERY}", dag_id, run_id, map_index)[0][0])
+    return max((row for row, _, _ in airflow.journal_rows(dag_id, run_id, "send", map_index)), default=0)

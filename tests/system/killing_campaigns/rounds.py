@@ -100,6 +100,7 @@ class Killing:
 
     home: Path
     seed: int
+    journal: str = "task_state"
     tell: Callable[[str], None] = _tell
     outcome: Outcome = field(default_factory=Outcome)
 
@@ -115,6 +116,7 @@ class Killing:
         self.sandbox = Sandbox(self.home / "sandbox.log").start()
         try:
             settings = {"KILLED_CAMPAIGNS": str(folder), "KILLED_TABLES": places.tables_of(folder)}
+            settings["AIRFLOW__CPAAS__JOURNAL"] = self.journal
             for kind, name in names:
                 settings |= places.connection_of(kind, name, folder)
             for name, (size, rate) in PACES.items():

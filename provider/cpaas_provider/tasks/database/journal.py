@@ -1,7 +1,7 @@
 """A task's journal in the provider's database, where ``[cpaas] journal`` is ``database``.
 
-It survives a clear that drops the task state. The task state has the name of the journal and the number of its writes
-at the begin and the end of the newest try, so that another database, or an older copy, is noticed.
+It survives a clear that drops the task state. The task state has the name of the journal and the number of its writes:
+at the begin and the end of the newest try, and every ten seconds. So another database, or an older copy, is noticed.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import shlex
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.database.default_file import spreading_executor
 from cpaas_provider.database.errors import DatabaseError, TryReplacedError
-from cpaas_provider.sending.journal.model import JOURNAL_KEY
+from cpaas_provider.sending.journal.model import CURRENT_KEY, JOURNAL_KEY
 from cpaas_provider.sending.journal.segments import newest_series
 from cpaas_provider.sending.journal.store import JournalMarker, storage_error
 from cpaas_provider.tasks.database.shared_database import check_database
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.journal.store import StateStore, TryInfo
 
 log = logging.getLogger(__name__)
+
+MARK_INTERVAL = 10.0
+"""Seconds between two writes to the task state while a try writes its journal in the database."""
 
 
 @contextlib.contextmanager
@@ -108,18 +112,20 @@ class MarkedJournal:
         self._task_state = task_state
         self._journal = journal
         self._marked: int | None = None
+        self._next_mark = 0.0
 
     def get(self, key: str) -> Any:
         """Return what is stored, or ``None``."""
         return self._journal.get(key)
 
     def set(self, key: str, value: Any) -> None:
-        """Store for good, before returning. The first write of a try updates the marker before it returns.
+        """Store for good, before returning: in the database, and at times the number of writes in the task state.
 
-        A request leaves only after both, so a database without the journal is noticed by the next try.
+        Airflow refuses a write to the task state if it has replaced the try. So a try that was replaced stops within
+        ``MARK_INTERVAL``, also if the new one has not begun.
         """
         self._journal.set(key, value)
-        if self._marked is None:
+        if self._marked is None or key == CURRENT_KEY or time.monotonic() >= self._next_mark:
             self._mark()
 
     def delete(self, key: str) -> None:
@@ -135,13 +141,14 @@ class MarkedJournal:
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds
             log.warning(
                 "The end of this try could not be recorded in the task state (%s). If the database is restored from a "
-                "copy that was made during this try, the next try does not notice it.",
+                "copy of the last seconds of this try, the next try does not notice it.",
                 type(error).__name__,
             )
 
     def _mark(self) -> None:
         self._task_state.set(JOURNAL_KEY, JournalMarker(self._journal.name, self._journal.writes).as_json())
         self._marked = self._journal.writes
+        self._next_mark = time.monotonic() + MARK_INTERVAL
 
 
 def _lost(database: Database, instance: TaskInstanceName) -> PreflightError:
