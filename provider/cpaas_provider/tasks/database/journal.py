@@ -61,9 +61,9 @@ def open_task_journal(
         return
     if executor := spreading_executor():
         raise PreflightError(
-            f"[cpaas] journal is database, but [cpaas] database is not set, and the tasks of {executor} run on several "
-            "machines, each with a database of its own. Nothing was sent. Set [cpaas] database to one database for all "
-            "workers, or leave [cpaas] journal at its default.",
+            f"[cpaas] journal is database, but [cpaas] database is not set. The tasks of {executor} run on several "
+            "machines, each with a database of its own. Nothing was sent. Configure a database that all workers reach, "
+            "or set [cpaas] journal to task_state.",
             permanent=True,
         )
     from cpaas_provider.database import database as provider_database
@@ -154,9 +154,9 @@ class MarkedJournal:
 def _lost(database: Database, instance: TaskInstanceName) -> PreflightError:
     address = shlex.join(instance[:3]) + (f" --map-index {instance.map_index}" if instance.map_index >= 0 else "")
     return PreflightError(
-        f"The journal of an earlier try is not in the database {database.redacted_url}, or only a part of it. It is "
-        "another database, it was restored from an older copy, or `airflow cpaas db prune` deleted the journal. "
-        "Nothing was sent. Set [cpaas] database to the database that has the journal. If it is lost for good, run the "
+        f"The database {database.redacted_url} lacks the journal of this task, or a part of it. It is another "
+        "database, it was restored from an older copy, or `airflow cpaas db prune` deleted the journal. Nothing was "
+        "sent. Set [cpaas] database to the database that has the journal. If it is lost for good, run the "
         "following and then clear the task. The outcome of all earlier requests is then unknown: airflow cpaas journal "
         f"forget {address}",
         permanent=True,
