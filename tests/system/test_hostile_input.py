@@ -141,7 +141,7 @@ def test_erasure_removes_every_recipient_from_odd_bodies(place: Place, capsys: p
     attacker.join(60)
     assert statuses == [200] * (BODIES + 1)
     first, *rest = numbers
-    command = [str(Path(place.command[0]).with_name("airflow")), "cpaas", "db", "erase", f"+{first}"]
+    command = [str(Path(place.command[0]).with_name("airflow")), "cpaas", "db", "erase", f"+{first}", "--yes"]
     done = subprocess.run(command, env=place.environment, capture_output=True, text=True, timeout=120, check=False)
     assert "unexpected error" not in done.stderr
     assert "Erased the recipient, read as a phone number of NG" in done.stdout

@@ -17,12 +17,10 @@ from airflow.cli.cli_config import (
 from cpaas_provider.cli.arguments import MOST_DAYS, command, number, switch
 from cpaas_provider.cli.contacts.commands import CONTACT_COMMANDS
 from cpaas_provider.cli.deliveries.commands import CAMPAIGN_COMMANDS, DELIVERY_COMMANDS
-from cpaas_provider.cli.messages.commands import MESSAGE_COMMANDS, OTP_COMMANDS
+from cpaas_provider.cli.messages.commands import CONN_ID, MESSAGE_COMMANDS, OTP_COMMANDS
 from cpaas_provider.cli.sandbox import SANDBOX_ARGS
 from cpaas_provider.cli.suppressions.commands import SUPPRESSION_COMMANDS
-from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
-_CONN_ID = Arg(("conn_id",), "Connection to use (default: %(default)s)", nargs="?", default=DEFAULT_CONN_ID)
 _RECEIVER = (
     Arg(("--host",), "Address to listen on (default: %(default)s)", default="127.0.0.1"),
     number("--port", 8099, "Port", most=65_535),
@@ -72,14 +70,15 @@ _DATABASE_COMMANDS = (
     command(
         "erase",
         "db.cpaas_db_erase",
-        (_RECIPIENT, _REGION, ARG_VERBOSE),
+        (_RECIPIENT, _REGION, ARG_YES, ARG_VERBOSE),
         "Erase a recipient from delivery reports and contact maps",
         "Delete a recipient's phone number or email address, and every delivery report that contains it in any form. "
         "Delivery counts stay. Messages in flight count as undelivered from then on. Deleted data is also removed from "
         "a SQLite file. A report that arrives later is stored, but the delivery status stays without a name. The "
         "recipient's entries in contact maps are removed too; the contact list and the source still hold it, so "
         "remove it there first. On the suppression list, the recipient's own opt-out stays as a keyed hash, so that no "
-        "DAG sends to the recipient again. Other entries are removed. Exit status: 0 on success, 1 on failure.",
+        "DAG sends to the recipient again. Other entries are removed. The command asks for confirmation, unless --yes "
+        "is given. Exit status: 0 on success, 1 on failure.",
     ),
 )
 
@@ -156,7 +155,7 @@ _COMMANDS = (
     command(
         "ping",
         "ping.ping",
-        (_CONN_ID,),
+        (CONN_ID,),
         "Check a connection without cost or change",
         "Check that host, path and API key of a connection are right. The command reads the contact table, which costs "
         "and changes nothing. Exit status: 0 if they are right, 1 if not.",
@@ -164,7 +163,7 @@ _COMMANDS = (
     command(
         "doctor",
         "doctor.command.cpaas_doctor",
-        (_CONN_ID, ARG_OUTPUT, ARG_VERBOSE),
+        (CONN_ID, ARG_OUTPUT, ARG_VERBOSE),
         "Check everything the provider needs, and what to do",
         "Check versions, configuration, connection, API key, clocks, database, receiver, callback URL and triggerer, "
         "and show what to do. The command creates, changes and costs nothing. Exit status: 0 if nothing failed, 1 if "

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.cli.running import describe, guarded
-from cpaas_provider.cli.terminal import say, typed
+from cpaas_provider.cli.terminal import confirm, say, typed
 from cpaas_provider.contacts.key_map.erasure import erase_entries
 from cpaas_provider.database import REVISIONS
 from cpaas_provider.database.database import Database, open_database
@@ -46,6 +46,7 @@ def cpaas_db_erase(args: Namespace) -> None:
     A part that fails does not keep the others from their work.
     """
     recipient = typed(args.recipient)
+    confirm("Erase this recipient from every table? This cannot be undone.", args)
     with open_database() as database:
         try:
             matcher = find(recipient, args.region)

@@ -137,6 +137,9 @@ class DeferrableSensor(BaseSensorOperator):
         except Exception as error:
             is_final = isinstance(error, (AirflowFailException, AirflowSensorTimeout))
             if self.never_fail or (self.soft_fail and is_final):
+                from cpaas_provider.tasks.airflow.context import SKIP_REASON_KEY, push_or_warn
+
+                push_or_warn(context, SKIP_REASON_KEY, str(error))
                 raise AirflowSkipException(str(error)) from error
             raise
 

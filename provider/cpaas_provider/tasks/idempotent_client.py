@@ -25,6 +25,7 @@ from cpaas_provider.sending.requests.phone import AirtimeRequest, OtpRequest
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.spec import Outcome
 from cpaas_provider.tasks import validators
+from cpaas_provider.tasks.airflow.context import SKIP_REASON_KEY
 from cpaas_provider.tasks.delivery.reports import ReportOptions
 from cpaas_provider.tasks.errors import PreflightError
 from cpaas_provider.tasks.runner import airflow_exception
@@ -231,6 +232,7 @@ class IdempotentClient:
                 raise AirflowFailException(
                     f"{error} An earlier request of this task was sent, or may have been sent."
                 ) from None
+            self._runtime.push_or_warn(SKIP_REASON_KEY, str(error))
             raise airflow_exception(error) from None
         except Exception as error:
             ours = airflow_exception(error)

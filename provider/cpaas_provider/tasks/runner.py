@@ -16,6 +16,7 @@ from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.sending import errors
 from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.results_file import ResultsFileError
+from cpaas_provider.tasks.airflow.context import SKIP_REASON_KEY
 from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 REPORT_KEY = "report"
 """The XCom with the report of a task that fails: what was sent, and what is unknown."""
-
-SKIP_REASON_KEY = "skip_reason"
-"""The XCom with the reason of a task that is skipped."""
 
 PARTIALLY_SENT = "An earlier try sent a request, or may have sent one. Its report is in the XCom `report`."
 

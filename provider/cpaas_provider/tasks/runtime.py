@@ -20,7 +20,7 @@ from cpaas_provider.sending.journal.hashing import task_identity
 from cpaas_provider.sending.journal.model import INSTANCE_KEY
 from cpaas_provider.sending.run_guard import check_run_may_send
 from cpaas_provider.tasks.airflow import task_log
-from cpaas_provider.tasks.airflow.context import TaskPlace, record_nothing_sent, run_info, try_info
+from cpaas_provider.tasks.airflow.context import TaskPlace, push_or_warn, record_nothing_sent, run_info, try_info
 from cpaas_provider.tasks.airflow.store import open_journal_store, open_task_state
 from cpaas_provider.tasks.errors import PreflightError
 
@@ -265,17 +265,17 @@ class TaskRuntime:
         self.context["ti"].xcom_push(key=key, value=value)
 
     def push_or_warn(self, key: str, value: Any) -> None:
-        """Push an XCom of a try that fails. A failure of the push is logged, because the other one matters more."""
-        try:
-            self.push(key, value)
-        except Exception as error:  # noqa: BLE001 - what is being reported matters more
-            self.log.warning("The %s could not be stored as XCom (%s).", key, type(error).__name__)
+        """Push an XCom of a try that fails or is skipped, see ``context.push_or_warn``."""
+        push_or_warn(self.context, key, value)
 
     def publish(self, prefix: str, figures: Mapping[str, float]) -> None:
         """Publish figures as metrics of Airflow."""
         from airflow.sdk.observability import stats
 
         tags = {"dag_id": self.place.dag_id, "task_id": self.place.task_id}
+        if self.place.map_index >= 0:
+            # Each mapped task instance counts for itself.
+            tags["map_index"] = str(self.place.map_index)
         for name, value in figures.items():
             stats.gauge(f"{prefix}.{name}", value, tags=tags)
 

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from cpaas_provider.operators import SmsCampaignOperator
+from cpaas_provider.operators.base_campaign import partitions
 from cpaas_provider.sources import results_file
 from tests.airflow.harness.campaigns import (
+    TEXT,
     around_requests,
     clear_faults,
     counts,
@@ -28,6 +30,7 @@ from tests.airflow.harness.campaigns import (
 )
 from tests.airflow.harness.kinds import FailsAfterSend
 from tests.airflow.harness.task_runner import ATTEMPTS, TaskRunner, fault
+from tests.airflow.harness.tries import Run, new_dag
 from tests.unit.docs.results import documented_keys
 
 FILES = pytest.mark.parametrize("name", ["o.jsonl", "o.ndjson", "o.parquet"])
@@ -169,6 +172,21 @@ def test_progress_is_logged_at_intervals_and_as_metrics(
     last = {name: value for name, value, _ in gauges}
     assert (last["cpaas.campaign.sent"], last["cpaas.campaign.left"], last["cpaas.campaign.charge"]) == (10, 0, 40.0)
     assert gauges[0][2] == {"dag_id": run.dag.dag_id, "task_id": "campaign"}
+
+
+def test_metrics_of_a_mapped_campaign_carry_the_map_index(
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexes: set[str] = set()
+    monkeypatch.setattr(
+        "airflow.sdk.observability.stats.gauge", lambda *_, tags, **__: indexes.add(tags.get("map_index"))
+    )
+    with new_dag() as dag:
+        SmsCampaignOperator.partial(task_id="campaign", source=rows(6), content=TEXT).expand(partition=partitions(2))
+    run = Run(task_runner, dag)
+    for map_index in range(2):
+        assert run.run_try(map_index=map_index).state == "success"
+    assert indexes == {"0", "1"}
 
 
 def test_report_of_a_failed_try_counts_recipients_not_sent_to(task_runner: TaskRunner) -> None:

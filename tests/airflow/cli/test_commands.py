@@ -42,7 +42,7 @@ def ping(airflow: Airflow, sandbox: Sandbox) -> Airflow:
 
     def call(**changes: Any) -> subprocess.CompletedProcess[str]:
         connection = json.dumps({**sandbox.connection, **changes})
-        return airflow("cpaas", "ping", "cpaas_pinged", AIRFLOW_CONN_CPAAS_PINGED=connection)
+        return airflow("cpaas", "ping", "--conn-id", "cpaas_pinged", AIRFLOW_CONN_CPAAS_PINGED=connection)
 
     return call
 
@@ -71,7 +71,7 @@ class TestPing:
     def test_connection_in_the_metadata_database(self, airflow: Airflow, sandbox: Sandbox) -> None:
         added = airflow("connections", "add", "cpaas_kept", "--conn-json", json.dumps(sandbox.connection))
         assert added.returncode == 0, added.stderr
-        done = airflow("cpaas", "ping", "cpaas_kept")
+        done = airflow("cpaas", "ping", "--conn-id", "cpaas_kept")
         assert done.returncode == 0, done.stderr
         assert f"Connected to {sandbox.url}" in done.stdout
 
@@ -79,11 +79,15 @@ class TestPing:
         elsewhere = json.dumps({**sandbox.connection, "password": "sk_of_somebody_else"})
         added = airflow("connections", "add", "cpaas_both", "--conn-json", elsewhere)
         assert added.returncode == 0, added.stderr
-        done = airflow("cpaas", "ping", "cpaas_both", AIRFLOW_CONN_CPAAS_BOTH=json.dumps(sandbox.connection))
+        done = airflow(
+            "cpaas", "ping", "--conn-id", "cpaas_both", AIRFLOW_CONN_CPAAS_BOTH=json.dumps(sandbox.connection)
+        )
         assert done.returncode == 0, done.stderr
 
     def test_connection_that_is_there_and_is_no_json_airflow_takes(self, airflow: Airflow) -> None:
-        done = airflow("cpaas", "ping", "broken", AIRFLOW_CONN_BROKEN='{"conn_type": "cpaas", "password": "sk_x_1",}')
+        done = airflow(
+            "cpaas", "ping", "--conn-id", "broken", AIRFLOW_CONN_BROKEN='{"conn_type": "cpaas", "password": "sk_x_1",}'
+        )
         assert done.returncode == 1
         assert "AIRFLOW_CONN_BROKEN is set, but Airflow cannot read it" in done.stderr
         assert "sk_x_1" not in done.stdout + done.stderr

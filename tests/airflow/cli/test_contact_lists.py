@@ -327,7 +327,7 @@ class TestErase:
         packed = service.map().hashes.of_cells({PHONE: ADA}).to_bytes()
         service.write("17", row_id="row-1", cell_hashes=packed)
         service.write("18", row_id="row-2")
-        ended = erase("0803 555 0101", "--region", "NG")
+        ended = erase("0803 555 0101", "--region", "NG", "--yes")
         assert ended.status == 0, ended.err
         assert (
             "Removed 1 entry from 1 contact map. The contact list and the source still hold the recipient." in ended.out
@@ -338,12 +338,12 @@ class TestErase:
     def test_row_that_is_synced_now_is_left_and_the_command_fails(self, erase: CommandLine, service: Service) -> None:
         lease = service.map().lease("dag.sync of run")
         service.write(ADA, state=RowState.CREATING, fencing_token=lease.fencing_token)
-        ended = erase(f"+{ADA}")
+        ended = erase(f"+{ADA}", "--yes")
         assert (ended.status, "Not removed from contact maps: 1 entry" in ended.err) == (1, True)
         assert service.entry(ADA) is not None
 
     def test_unclear_recipient_changes_no_map(self, erase: CommandLine, service: Service) -> None:
         service.write("0803 555 0101", row_id="row-1")
-        ended = erase("0803 555 0101")
+        ended = erase("0803 555 0101", "--yes")
         assert ended.status == 1
         assert service.entry("0803 555 0101") is not None

@@ -48,7 +48,7 @@ def test_prune_removes_old_reports_and_erase_removes_recipients(store: Call, url
     assert pruned.returncode == 0, pruned.stderr
     assert "cpaas_reports: 1 row deleted." in pruned.stdout
     assert "cpaas_deliveries: 0 rows deleted." in pruned.stdout
-    forgotten = store("erase", "0803 000 0001", "--region", "NG")
+    forgotten = store("erase", "0803 000 0001", "--region", "NG", "--yes")
     assert forgotten.returncode == 0, forgotten.stderr
     assert "Erased the recipient, read as a phone number of NG, from 1 row." in forgotten.stdout
     assert ADA not in forgotten.stdout
@@ -59,11 +59,20 @@ def test_prune_removes_old_reports_and_erase_removes_recipients(store: Call, url
 
 def test_ambiguous_recipient_is_not_erased(store: Call) -> None:
     for given in ("somebody", "0803 000 0001"):
-        done = store("erase", given)
+        done = store("erase", given, "--yes")
         assert done.returncode == 1
         assert "Nothing was deleted." in done.stderr
         assert "--region" in done.stderr
         assert given not in done.stderr
+
+
+def test_recipient_is_not_erased_without_confirmation(store: Call, url: str) -> None:
+    with open_database(url) as database:
+        save_reports(database, report(ADA, "delivered", token=to()))
+    done = store("erase", f"+{ADA}")
+    assert (done.returncode, "Give --yes" in done.stderr) == (1, True), done.stderr
+    with open_database(url) as database:
+        assert len(outcomes(database)) == 1
 
 
 @pytest.mark.parametrize("option", ["--days", "--lookup-days"])

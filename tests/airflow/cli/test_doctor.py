@@ -72,7 +72,7 @@ class TestConnection:
         assert task_runner.sandbox.counters()["charged"] == 0
 
     def test_missing_connection_fails_and_other_checks_run(self, doctor: Doctor) -> None:
-        said = doctor("cpaas_nowhere")
+        said = doctor("--conn-id", "cpaas_nowhere")
         assert said.status == 1
         ((_, found, advice),) = findings_of(said, "connection")
         assert "'cpaas_nowhere' cannot be read" in found
@@ -81,7 +81,7 @@ class TestConnection:
         assert status(said, "versions") == "ok"
 
     def test_wrong_key_is_failed_and_not_shown(self, doctor: Doctor) -> None:
-        said = doctor("cpaas_wrong_key")
+        said = doctor("--conn-id", "cpaas_wrong_key")
         ((found, words, _),) = findings_of(said, "API key")
         assert (said.status, found) == (1, "failed")
         assert "Wrong API key" in words
@@ -90,7 +90,7 @@ class TestConnection:
         assert status(said, "clock of the service") == "ok"
 
     def test_unreachable_host_fails_and_the_clock_check_is_skipped(self, doctor: Doctor) -> None:
-        said = doctor("cpaas_refused")
+        said = doctor("--conn-id", "cpaas_refused")
         assert (said.status, status(said, "API key")) == (1, "failed")
         assert status(said, "clock of the service") == "skipped"
 
@@ -159,7 +159,7 @@ class TestConnection:
     ) -> None:
         connection = {**task_runner.sandbox.connection, "conn_type": "http"}
         monkeypatch.setenv("AIRFLOW_CONN_CPAAS_HTTP", json.dumps(connection))
-        found = findings_of(doctor("cpaas_http"), "connection")
+        found = findings_of(doctor("--conn-id", "cpaas_http"), "connection")
         assert found[0][:2] == ("failed", "Connection 'cpaas_http' is of type 'http'.")
 
 
@@ -179,7 +179,7 @@ class TestRateLimit:
         assert found == [("ok", "2.5 requests a second for all tasks together (share_rate_limit)", None)]
 
     def test_rate_limit_is_skipped_without_a_connection(self, doctor: Doctor) -> None:
-        assert status(doctor("cpaas_nowhere"), "rate limit") == "skipped"
+        assert status(doctor("--conn-id", "cpaas_nowhere"), "rate limit") == "skipped"
 
 
 class TestDatabase:

@@ -131,7 +131,7 @@ def test_erasure_keeps_an_opt_out_and_says_why(
 ) -> None:
     add_suppressions(f"+{ADA}")
     add_suppressions(f"+{ADA}", reason="invalid_number")
-    said = CommandLine(monkeypatch, capsys, "cpaas", "db")("erase", f"+{ADA}")
+    said = CommandLine(monkeypatch, capsys, "cpaas", "db")("erase", f"+{ADA}", "--yes")
     assert said.status == 0
     assert "Removed 1 entry from the suppression list." in said.out
     assert "Not removed from the suppression list: 1 entry." in said.out

@@ -137,7 +137,7 @@ def test_deleted_row_that_is_reported_is_listed(cpaas: CommandLine, task_runner:
 
 
 def _erase(cpaas: CommandLine) -> None:
-    assert "Removed 1 entry from 1 contact map." in cpaas("db", "erase", "+2348031000001").out
+    assert "Removed 1 entry from 1 contact map." in cpaas("db", "erase", "+2348031000001", "--yes").out
 
 
 def _forget(cpaas: CommandLine) -> None:

@@ -120,7 +120,7 @@ def test_map_that_is_partly_imported_keeps_syncs_from_the_list(cpaas: CommandLin
 
 def test_erased_recipient_has_no_entry(cpaas: CommandLine, task_runner: TaskRunner) -> None:
     sync(task_runner, people(3), "default").run_try()
-    said = cpaas("db", "erase", "+2348031000001")
+    said = cpaas("db", "erase", "+2348031000001", "--yes")
     assert said.status == 0, said.err
     assert "Removed 1 entry from 1 contact map." in said.out
     (line,) = cpaas("contacts", "status", "--output", "json").lines

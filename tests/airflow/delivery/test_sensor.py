@@ -209,6 +209,7 @@ class TestOutcomes:
     def test_soft_fail_skips_with_the_same_message(self, finished_run: TaskRunner, name: str, mode: str) -> None:
         assert finished_run.outcome(f"{name}_{mode}_soft") == ("skipped", 1)
         assert MESSAGES[name] + STANDING in finished_run.log(f"{name}_{mode}_soft")
+        assert f"{MESSAGES[name]}{STANDING}" == finished_run.result.xcom(f"{name}_{mode}_soft", key="skip_reason")
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", MESSAGES)

@@ -57,11 +57,11 @@ class DagRunResult:
         """Return how many tries a task instance used."""
         return int(self.instance(task_id).try_number)
 
-    def xcom(self, task_id: str, map_index: int = -1) -> Any:
-        """Return what a task instance returned."""
+    def xcom(self, task_id: str, map_index: int = -1, key: str = "return_value") -> Any:
+        """Return what a task instance returned, or the value of another key."""
         with create_session() as session:
             rows = session.scalars(self._where(XComModel, task_id, map_index)).all()
-        values = [XComModel.deserialize_value(row) for row in rows if row.key == "return_value"]
+        values = [XComModel.deserialize_value(row) for row in rows if row.key == key]
         return values[0] if values else None
 
     def all_xcoms(self) -> list[str]:

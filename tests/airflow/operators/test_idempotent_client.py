@@ -382,7 +382,9 @@ class TestGuards:
             with CpaasHook().get_idempotent_client(max_lateness=timedelta(hours=1)) as client:
                 client.send_sms(RECIPIENTS[0], "Hello")
 
-        assert run_of(task_runner, own).age(days=1).run_try().state == "skipped"
+        run = run_of(task_runner, own).age(days=1)
+        assert run.run_try().state == "skipped"
+        assert "max_lateness" in run.xcom("skip_reason")
 
     def test_second_connection_in_one_task_is_refused(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_other")

@@ -31,9 +31,11 @@ def cpaas_contacts_status(args: Namespace) -> None:
         _print_readable(shown, args)
     else:
         print_lines([_facts(key_map) | _more(status) for key_map, status in shown], args.output)
-    if not shown:
-        asked = args.conn_id is not None or args.map_name is not None
-        say("There is no such contact map." if asked else "There is no contact map.", aside(args))
+    if shown:
+        return
+    if args.conn_id is not None or args.map_name is not None:
+        raise SystemExit("There is no such contact map. `airflow cpaas contacts status` shows all of them.")
+    say("There is no contact map.", aside(args))
 
 
 @guarded

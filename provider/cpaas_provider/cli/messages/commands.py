@@ -7,7 +7,7 @@ from airflow.cli.cli_config import ARG_OUTPUT, ARG_VERBOSE, Arg
 from cpaas_provider.cli.arguments import MOST_DAYS, command, number, switch
 from cpaas_provider.provider_info import DEFAULT_CONN_ID
 
-_CONN_ID = Arg(("--conn-id",), "Connection to use (default: %(default)s)", default=DEFAULT_CONN_ID)
+CONN_ID = Arg(("--conn-id",), "Connection to use (default: %(default)s)", default=DEFAULT_CONN_ID)
 _ANY_CONN_ID = Arg(("--conn-id",), "Only this connection (default: all)")
 _REGION = Arg(
     ("--region",),
@@ -37,7 +37,7 @@ _SENDING = (
     _NO_SUPPRESSION_LIST,
     switch("--no-callback", "Send without delivery reports"),
     switch("--dry-run", "Check everything, count pages and recipients, and send nothing"),
-    _CONN_ID,
+    CONN_ID,
     ARG_OUTPUT,
     ARG_VERBOSE,
 )
@@ -100,7 +100,7 @@ MESSAGE_COMMANDS = (
                 most=MOST_DAYS,
                 metavar="DAYS",
             ),
-            *(_REGION, _CONN_ID, ARG_OUTPUT, ARG_VERBOSE),
+            *(_REGION, CONN_ID, ARG_OUTPUT, ARG_VERBOSE),
         ),
         "Look phone numbers up: operator, country, ported, do-not-disturb",
         "Look up the operator, country, porting and do-not-disturb flag of phone numbers, each once. The service "
@@ -126,7 +126,7 @@ OTP_COMMANDS = (
             Arg(("--length",), "Digits of the code, 4 to 8", metavar="DIGITS", type=int),
             Arg(("--expires-in",), "Minutes for which the code is valid, 1 to 60", metavar="MINUTES", type=int),
             Arg(("--channel",), "Channel (default: the service's)", choices=("sms", "whatsapp")),
-            *(_NO_SUPPRESSION_LIST, _REGION, _CONN_ID, ARG_OUTPUT, ARG_VERBOSE),
+            *(_NO_SUPPRESSION_LIST, _REGION, CONN_ID, ARG_OUTPUT, ARG_VERBOSE),
         ),
         "Request a passcode, which the service delivers",
         "Request a one-time passcode, which the service makes and delivers. Each run requests another one. Exit "
@@ -137,7 +137,7 @@ OTP_COMMANDS = (
         "messages.otp.cpaas_otp_verify",
         (
             Arg(("otp_id",), "Id of the passcode, as `otp request` shows it", metavar="ID"),
-            *(_CONN_ID, ARG_OUTPUT, ARG_VERBOSE),
+            *(CONN_ID, ARG_OUTPUT, ARG_VERBOSE),
         ),
         "Check a code",
         "Check a code that was delivered. The command asks for the code without showing it, or reads the first line of "

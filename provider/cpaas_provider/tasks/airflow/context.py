@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SKIP_REASON_KEY = "skip_reason"
+"""The XCom with the reason of a task that is skipped."""
+
 _TIMETABLES_OF_AIRFLOW = ("airflow.timetables.", "airflow.sdk.definitions.timetables.")
 
 
@@ -58,6 +61,14 @@ def record_nothing_sent(context: Context, tries: TryInfo | None = None, *, is_ne
     except (SendingError, PreflightError) as error:
         # The failure that ends the try must not be hidden by this one.
         log.warning("The record that this try sent nothing could not be stored: %s", error)
+
+
+def push_or_warn(context: Context, key: str, value: Any) -> None:
+    """Push an XCom of a try that fails or is skipped. A failure is logged, because what it reports matters more."""
+    try:
+        context["ti"].xcom_push(key=key, value=value)
+    except Exception as error:  # noqa: BLE001 - Airflow raises several kinds
+        log.warning("The %s could not be stored as XCom (%s).", key, type(error).__name__)
 
 
 def run_info(context: Context) -> RunInfo:
