@@ -18,7 +18,7 @@ from cpaas_provider.operators import (
 )
 from tests.airflow.harness.campaigns import digits, limit_batches, reject_recipients, rows, sms
 from tests.airflow.harness.kinds import FailsAfterSend
-from tests.airflow.harness.task_runner import TaskRunner, fault
+from tests.airflow.harness.task_runner import ATTEMPTS, TaskRunner, fault
 from tests.airflow.harness.tries import Run, new_dag, run_operator
 
 PHONE = "08031234567"
@@ -182,3 +182,11 @@ class TestSingleRequest:
         failed = run_operator(SendSmsOperator, task_runner, recipients=[PHONE], content="Hello")
         assert "SendSmsOperator begins" in failed.log
         assert "is done" not in failed.log
+
+
+def test_retryable_error_is_logged_without_a_second_error(task_runner: TaskRunner) -> None:
+    task_runner.sandbox.control(*fault("send_sms", "rate_limit", times=ATTEMPTS, retry_after=0))
+    failed = run_operator(SendSmsOperator, task_runner, recipients=PHONE, content="Hello")
+    assert failed.state == "up_for_retry"
+    assert "CpaasRateLimitedError" in failed.log
+    assert "During handling of the above exception" not in failed.log

@@ -148,6 +148,11 @@ class TaskRuntime:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
+            is_running = False
+        else:
+            is_running = True
+        if not is_running:
+            # Not in the handler above: its error would be logged as the context of what the work raises.
             return self._runner.run(work)
         # The task runs an event loop, and a thread can run only one.
         with ThreadPoolExecutor(1, "cpaas-send") as thread:
