@@ -190,3 +190,18 @@ def test_retryable_error_is_logged_without_a_second_error(task_runner: TaskRunne
     assert failed.state == "up_for_retry"
     assert "CpaasRateLimitedError" in failed.log
     assert "During handling of the above exception" not in failed.log
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{{ var.value.offer_text }}", "Variable offer_text not found"),
+        ("{{ conn.offers.host }}", "The conn_id `offers` isn't defined"),
+    ],
+    ids=["variable", "connection"],
+)
+def test_missing_variable_or_connection_of_a_template_is_named(
+    task_runner: TaskRunner, template: str, words: str
+) -> None:
+    failed = run_operator(SendSmsOperator, task_runner, recipients=PHONE, content=template)
+    assert (failed.state, words in failed.error) == ("up_for_retry", True), failed.error

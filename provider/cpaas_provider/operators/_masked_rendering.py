@@ -11,13 +11,22 @@ import copy
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowRuntimeError,
+    ErrorType,
+)
 
 from cpaas_provider._common.rendering import render_typed, renders_natively, typed
 
 if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import BaseOperator, Context
+
+
+_NOT_FOUND = (ErrorType.VARIABLE_NOT_FOUND, ErrorType.CONNECTION_NOT_FOUND)
 
 
 def render_fields(
@@ -80,8 +89,19 @@ def _render_quietly(
     except Exception as error:  # noqa: BLE001 - any error of a template may quote its values
         # A retry may find a missing XCom or variable, but cannot repair a broken template.
         broken = type(error).__module__.startswith("jinja2")
-        reason = f": {redact(str(error), ())}" if broken else ""
+        missing = _missing_name(error)
+        reason = f": {redact(missing or str(error), ())}" if broken or missing else ""
         kind = AirflowFailException if broken else AirflowException
         raise kind(
             f"The template of {field} cannot be rendered ({type(error).__name__}{reason}). Nothing was sent."
         ) from None
+
+
+def _missing_name(error: Exception) -> str:
+    """Return which variable or connection Airflow does not have; empty if the error is another one."""
+    if isinstance(error, AirflowNotFoundException):
+        return str(error)
+    if not isinstance(error, AirflowRuntimeError) or error.error.error not in _NOT_FOUND:
+        return ""
+    detail = error.error.detail or {}
+    return str(detail.get("message") or f"{error.error.error.value} {detail.get('key') or detail.get('conn_id') or ''}")
