@@ -33,7 +33,7 @@ FAST = -m "not slow and not system" $(SHARED)
 IN_MEMORY = TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 RECORDED = .tiers
 
-.PHONY: help setup demo demo-stop cluster-demo test test-slow test-system test-all test-tiers slowest test-floors test-prerelease bench-journal bench-campaign bench-contacts bench-rate bench-million bench-end-to-end bench-waiting bench-outage bench-receiver bench-pages docs pictures lint format types check mutants torture constraints constraints-floors constraints-prerelease clean
+.PHONY: help setup demo demo-stop cluster-demo test test-slow test-system test-all test-tiers slowest test-floors test-prerelease bench-journal bench-campaign bench-contacts bench-rate bench-million bench-end-to-end bench-waiting bench-outage bench-receiver bench-pages docs reference pictures lint format types check mutants torture constraints constraints-floors constraints-prerelease clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,6 +112,9 @@ bench-receiver: setup ## Measure the rate of delivery reports (ARGS="--rounds 1 
 docs: setup ## Build the documentation site into build/docs; warnings are errors
 	@$(RUN) $(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet -d build/doctrees docs build/docs
 	@echo "The site is in build/docs. Open build/docs/index.html."
+
+reference: setup ## Write the generated parts of the documentation anew, after a change of signatures or docstrings
+	@$(RUN) PYTHONPATH=docs/_ext:. $(BIN)/python -m cpaas_docs.pages
 
 pictures: setup ## Make the pictures of README and docs from a demo run (those of pages need chromium and chromedriver)
 	@$(RUN) $(BIN)/python -m tests.system.pictures

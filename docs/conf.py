@@ -19,7 +19,7 @@ project_copyright = author
 version = release = _project["version"]
 
 extensions = ["myst_parser", "cpaas_docs"]
-myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 exclude_patterns = ["_ext"]
 nitpicky = True

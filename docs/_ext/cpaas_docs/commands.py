@@ -48,7 +48,6 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.ArgumentP
 def commands(program: str, level: int = 3) -> Iterator[str]:
     """Yield an entry for each command."""
     for parser, words in leaves(parser_of(program)):
-        yield f"({parser.prog.replace(' ', '-')})="
         yield f"{'#' * level} `{parser.prog}`"
         yield ""
         description = (parser.description or words).split("\n\n")[0]
@@ -60,9 +59,8 @@ def commands(program: str, level: int = 3) -> Iterator[str]:
         yield ""
         for action in parser._actions:
             if not isinstance(action, argparse._HelpAction):
-                yield f"{_spelled(action)}"
-                yield f": {_help(parser, action)}"
-                yield ""
+                yield f"* {_spelled(action)}: {_help(parser, action)}"
+        yield ""
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:

@@ -15,8 +15,16 @@ from cpaas_docs import docstrings
 from cpaas_docs.docstrings import Docstring
 
 PACKAGE = "cpaas_provider"
-PUBLIC = ("operators", "sensors", "notifications", "sources", "assets", "api")
+PUBLIC = ("operators", "sensors", "notifications", "task_groups", "sources", "assets", "api")
 """The packages whose ``__all__`` is public."""
+
+SHARED_TITLES = {
+    "SendOperator": "Arguments of every send, passcode and purchase",
+    "CampaignOperator": "Arguments of both campaigns",
+    "ContactRowOperator": "Arguments of rows that are created",
+    "CpaasNotifier": "Arguments of both notifiers",
+}
+"""Base classes whose arguments follow those of the class itself, and the title above them."""
 
 _ENVELOPE = re.compile(r"^Call\[(.*)\]$")
 
@@ -43,62 +51,54 @@ def described(path: str, level: int = 3) -> Iterator[str]:
     """Yield the entry of one public class or function."""
     what = find(path)
     doc = docstrings.read(what)
-    yield from _head(what.__name__, what.__name__, level)
+    yield from _head(what.__name__, level)
     yield f"`from {path.rpartition('.')[0]} import {what.__name__}`"
     yield ""
     if not inspect.isclass(what):
         yield from _signature(what, what.__name__)
     yield doc.text
     yield ""
-    elsewhere = _shared_by_class(what) if inspect.isclass(what) else {}
     if inspect.isclass(what) and issubclass(what, Enum):
         yield "Values: " + ", ".join(f"`{member.value}`" for member in what) + "."
         yield ""
         return
-    own = [one for one in arguments(what) if one.name not in {name for names in elsewhere.values() for name in names}]
     if inspect.isclass(what) or doc.params:
-        yield from parameters(own, _documentation(what), what.__name__)
+        for title, taken in arguments_by_class(what):
+            yield from _title(title)
+            yield from parameters(taken, _documentation(what), what.__name__)
     yield from _returned(doc)
-    if elsewhere:
-        linked = " and ".join(f"[](#shared-{base.__name__.lower()})" for base in elsewhere)
-        yield f"It also takes {linked}."
-        yield ""
+
+
+def contents(*packages: str) -> Iterator[str]:
+    """Yield a table of what public packages export, each with its first sentence."""
+    yield "| Name | What it is |"
+    yield "|---|---|"
+    for package in packages:
+        for name in _in_order(package):
+            first = docstrings.first_sentence(find(f"{PACKAGE}.{package}.{name}"))
+            yield f"| [`{name}`](#{anchor_of(name)}) | {first} |"
 
 
 def package(name: str, level: int = 3) -> Iterator[str]:
     """Yield the entry of every name that a public package exports, classes first."""
-    paths = [f"{PACKAGE}.{name}.{one}" for one in public_names()[name]]
-    for path in sorted(paths, key=lambda one: not inspect.isclass(find(one))):
-        yield from described(path, level)
-
-
-def shared(name: str, title: str) -> Iterator[str]:
-    """Yield the arguments that a base class gives to all of its public subclasses."""
-    bases = [base for base in _bases_with_arguments() if base.__name__ == name]
-    if not bases:
-        raise LookupError(f"The reference names the base class {name}, which no public operator has.")
-    base = bases[0]
-    yield f"(shared-{name.lower()})="
-    yield f"### {title}"
-    yield ""
-    yield "Taken by " + ", ".join(f"[`{user}`](#{user.lower()})" for user in _users(base)) + "."
-    yield ""
-    taken = [one for one in own_arguments(base) if one.name != "cpaas_conn_id"]
-    yield from parameters(taken, docstrings.read(base).params, name)
+    for member in _in_order(name):
+        yield from described(f"{PACKAGE}.{name}.{member}", level)
 
 
 def methods(path: str, level: int = 4) -> Iterator[str]:
     """Yield an entry for each public method that a class of ours defines."""
     kind = find(path)
     for name in method_names(kind):
+        owner = f"{kind.__name__}.{name}"
         method = inspect.unwrap(getattr(kind, name))
         doc = docstrings.read(method)
-        yield from _head(f"{kind.__name__}.{name}", name, level)
+        yield from _head(owner, level)
         yield from _signature(method, name)
         yield doc.text
         yield ""
-        taken = [one for one in inspect.signature(method).parameters.values() if one.name != "self"]
-        yield from parameters([one for one in taken if one.name in doc.params], doc.params, f"{kind.__name__}.{name}")
+        taken = [one for one in inspect.signature(method).parameters.values() if one.name in doc.params]
+        yield from _title("Arguments" if taken else "")
+        yield from parameters(taken, doc.params, owner)
         yield from _returned(doc)
 
 
@@ -118,25 +118,55 @@ def errors(path: str, level: int = 3) -> Iterator[str]:
     base = find(path)
     for kind in _tree(base):
         doc = docstrings.read(kind)
-        yield from _head(kind.__name__, kind.__name__, level)
+        yield from _head(kind.__name__, level)
         parent = kind.__mro__[1]
-        yield doc.text + ("" if kind is base else f"\n\nA kind of [`{parent.__name__}`](#{parent.__name__.lower()}).")
+        yield doc.text + (
+            "" if kind is base else f"\n\nA kind of [`{parent.__name__}`](#{anchor_of(parent.__name__)})."
+        )
         yield ""
 
 
 def parameters(taken: Iterable[inspect.Parameter], said: dict[str, str], owner: str) -> Iterator[str]:
-    """Yield a definition list of parameters.
+    """Yield a list of parameters, each with an anchor of its own.
 
     :raises LookupError: when one has no sentence in the docstring
     """
     for one in taken:
         if one.name not in said:
             raise LookupError(f"{owner} takes {one.name}, of which its docstring has no :param.")
-        kind = "" if one.annotation is inspect.Parameter.empty else f" · `{_type(one.annotation)}`"
+        kind = "" if one.annotation is inspect.Parameter.empty else f"`{_type(one.annotation)}`, "
         default = "required" if one.default is inspect.Parameter.empty else f"default {shown(one.default)}"
-        yield f"`{one.name}`{kind} · {default}"
-        yield f": {said[one.name]}"
-        yield ""
+        anchor = f'<a id="{argument_anchor(owner, one.name)}"></a>'
+        yield f"* {anchor}`{one.name}` ({kind}{default}): {said[one.name]}"
+    yield ""
+
+
+def anchor_of(name: str) -> str:
+    """Return the anchor of a class, function or method: the one that a Git host gives to its heading."""
+    return name.lower().replace(".", "")
+
+
+def argument_anchor(owner: str, name: str) -> str:
+    """Return the anchor of one argument."""
+    return f"{anchor_of(owner)}-{name}"
+
+
+def objects(kind: str, *rest: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the Python objects of a generated part: dotted name, kind of object, anchor."""
+    paths = rest[:1] if kind in ("class", "function") else ()
+    if kind == "package":
+        paths = tuple(f"{PACKAGE}.{rest[0]}.{name}" for name in _in_order(rest[0]))
+    for path in paths:
+        what = find(path)
+        role = "function" if not inspect.isclass(what) else "exception" if issubclass(what, Exception) else "class"
+        yield path, role, anchor_of(what.__name__)
+    if kind == "methods":
+        for name in method_names(find(rest[0])):
+            yield f"{rest[0]}.{name}", "method", anchor_of(f"{find(rest[0]).__name__}.{name}")
+    if kind == "errors":
+        home = rest[0].rpartition(".")[0]
+        for error in _tree(find(rest[0])):
+            yield f"{home}.{error.__name__}", "exception", anchor_of(error.__name__)
 
 
 def arguments(what: Any) -> list[inspect.Parameter]:
@@ -180,44 +210,27 @@ def _documentation(what: Any) -> dict[str, str]:
     return said
 
 
-def _shared_by_class(kind: type) -> dict[type, list[str]]:
-    """Return which arguments of a class stand in the section of which base."""
-    own = docstrings.read(kind).params
-    return {
-        base: names
-        for base in kind.__mro__
-        if base in _bases_with_arguments()
-        and (names := [one.name for one in own_arguments(base) if one.name not in own and one.name != "cpaas_conn_id"])
-    }
+def arguments_by_class(what: Any) -> list[tuple[str, list[inspect.Parameter]]]:
+    """Return all arguments under titles: those of the class itself, then those of each base that has many to share."""
+    every = arguments(what)
+    if not inspect.isclass(what):
+        return [("Arguments", every)] if every else []
+    own = docstrings.read(what).params
+    groups: list[tuple[str, list[inspect.Parameter]]] = []
+    placed: set[str] = set()
+    for base in what.__mro__[1:]:
+        shared = [one for one in own_arguments(base) if one.name not in own and one.name not in placed]
+        if base.__name__ in SHARED_TITLES and shared:
+            names = {one.name for one in shared}
+            placed |= names
+            groups.append((SHARED_TITLES[base.__name__], [one for one in every if one.name in names]))
+    first = [one for one in every if one.name not in placed]
+    return ([("Arguments", first)] if first else []) + groups
 
 
-@functools.cache
-def _bases_with_arguments() -> tuple[type, ...]:
-    """Return the base classes of operators and notifiers whose arguments have a section of their own."""
-    public = _public_operators()
-    found: dict[type, None] = {}
-    for kind in public:
-        for base in kind.__mro__[1:]:
-            shares = [one for one in own_arguments(base) if one.name != "cpaas_conn_id"]
-            if shares and not base.__name__.startswith("_") and base not in public:
-                found[base] = None
-    return tuple(found)
-
-
-def shared_bases() -> list[str]:
-    """Return the names of the base classes whose arguments have a section of their own."""
-    return [base.__name__ for base in _bases_with_arguments()]
-
-
-def _users(base: type) -> list[str]:
-    return [kind.__name__ for kind in _public_operators() if issubclass(kind, base)]
-
-
-@functools.cache
-def _public_operators() -> tuple[type, ...]:
-    packages = ("operators", "notifications")
-    found = (find(f"{PACKAGE}.{package}.{name}") for package in packages for name in public_names()[package])
-    return tuple(kind for kind in found if inspect.isclass(kind))
+def _in_order(package: str) -> list[str]:
+    """Return the names that a public package exports, classes first."""
+    return sorted(public_names()[package], key=lambda name: not inspect.isclass(find(f"{PACKAGE}.{package}.{name}")))
 
 
 def _tree(base: type[BaseException]) -> Iterator[type[BaseException]]:
@@ -227,10 +240,15 @@ def _tree(base: type[BaseException]) -> Iterator[type[BaseException]]:
             yield from _tree(kind)
 
 
-def _head(target: str, title: str, level: int) -> Iterator[str]:
-    yield f"({target.lower()})="
+def _head(title: str, level: int) -> Iterator[str]:
     yield f"{'#' * level} `{title}`"
     yield ""
+
+
+def _title(title: str) -> Iterator[str]:
+    if title:
+        yield f"**{title}**"
+        yield ""
 
 
 def _signature(method: Any, name: str) -> Iterator[str]:

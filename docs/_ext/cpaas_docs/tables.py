@@ -15,15 +15,12 @@ def connection() -> Iterator[str]:
     (kind,) = info["connection-types"]
     look = kind["ui-field-behaviour"]
     for field, label in look["relabeling"].items():
-        yield f"{label} · `{field}` · required"
-        yield f": For example `{look['placeholders'][field]}`."
-        yield ""
+        yield f"* {label} (`{field}`, required): for example `{look['placeholders'][field]}`."
     for name, field in find("cpaas_provider.provider_info.CONNECTION_FIELDS").items():
         schema = field["schema"]
-        default = f" · default {shown(schema['default'])}" if schema.get("default") is not None else ""
-        yield f"`{name}` · {field['label']} · {_json_type(schema)}{default}"
-        yield f": {field['description']}"
-        yield ""
+        default = f", default {shown(schema['default'])}" if schema.get("default") is not None else ""
+        words = f"({field['label']}; {_json_type(schema)}{default}): {field['description']}"
+        yield f'* <a id="extra-{name}"></a>`{name}` {words}'
 
 
 def configuration() -> Iterator[str]:
@@ -32,7 +29,6 @@ def configuration() -> Iterator[str]:
         yield content["description"]
         yield ""
         for name, option in content["options"].items():
-            yield f"(config-{name.replace('_', '-')})="
             yield f"## `[{section}] {name}`"
             yield ""
             yield option["description"]
@@ -42,14 +38,9 @@ def configuration() -> Iterator[str]:
             yield f"{name} = {option['example'] or option['default'] or ''}"
             yield "```"
             yield ""
-            yield "Environment variable"
-            yield f": `AIRFLOW__{section.upper()}__{name.upper()}`"
-            yield ""
-            yield "Type"
-            yield f": {option['type']}{', sensitive' if option.get('sensitive') else ''}"
-            yield ""
-            yield "Default"
-            yield f": {'none' if option['default'] is None else '`' + option['default'] + '`'}"
+            yield f"* Environment variable: `AIRFLOW__{section.upper()}__{name.upper()}`"
+            yield f"* Type: {option['type']}{', sensitive' if option.get('sensitive') else ''}"
+            yield f"* Default: {'none' if option['default'] is None else '`' + option['default'] + '`'}"
             yield ""
 
 

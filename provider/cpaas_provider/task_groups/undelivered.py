@@ -34,8 +34,8 @@ class UndeliveredSource(_validators.Argument):
         (templated)
     :param region: two-letter region of numbers that are not international, e.g. ``NG``. Default: the
         ``default_region`` of ``cpaas_conn_id`` (templated)
-    :param cpaas_conn_id: the connection that the message was sent through (templated). Default: none, then numbers that
-        are not international are read with ``region`` only
+    :param cpaas_conn_id: the connection that the message was sent through. Default: none, then numbers that are not
+        international are read with ``region`` only (templated)
     """
 
     template_fields = ("source", "delivery_results", "accepted", "region", "cpaas_conn_id")

@@ -162,7 +162,8 @@ def _check_call(call: ast.Call, known: dict[str, Any]) -> None:
 def _taken(what: Any) -> set[str] | None:
     """Return the names of the arguments something takes; ``None`` where it takes any."""
     if not inspect.isclass(what):
-        return set(inspect.signature(what).parameters)
+        taken = inspect.signature(what).parameters
+        return None if any(one.kind is one.VAR_KEYWORD for one in taken.values()) else set(taken)
     if issubclass(what, BaseOperator):
         of_airflow = {*inspect.signature(BaseOperator.__init__).parameters, "retry_policy"}
         if issubclass(what, BaseSensorOperator):

@@ -26,10 +26,11 @@ from cpaas_provider.sensors._delivery_status import COLUMNS
 from cpaas_provider.sources.phone_lookups import LOOKUP_COLUMNS
 from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS
 from cpaas_provider.tasks.contacts.sync import OF_A_SYNC
-from tests.unit.docs import DOCS, PAGES, ROOT
+from tests.unit.docs import DOCS, README, ROOT, named
+from tests.unit.docs.test_links import headings, links_of
 
-from cpaas_docs import commands, docstrings, examples, meanings, signatures  # isort: skip
-from cpaas_docs.pages import BLOCK, expanded  # isort: skip
+from cpaas_docs import argument_index, commands, docstrings, examples, meanings, signatures  # isort: skip
+from cpaas_docs.pages import PART, Part, generated_pages, regenerated  # isort: skip
 
 REFERENCE = sorted((DOCS / "reference").glob("*.md"))
 PUBLIC = [(package, name) for package, names in signatures.public_names().items() for name in names]
@@ -44,14 +45,13 @@ TRIGGERS = [
 CLASSES = [
     kind
     for package, name in PUBLIC
-    if package in ("operators", "sensors", "notifications", "sources")
+    if package in ("operators", "sensors", "notifications", "sources", "task_groups")
     and inspect.isclass(kind := signatures.find(f"cpaas_provider.{package}.{name}"))
 ]
 
 
-@functools.cache
 def text_of(page: Path) -> str:
-    return expanded(page.read_text(encoding="utf-8"))
+    return page.read_text(encoding="utf-8")
 
 
 @functools.cache
@@ -60,11 +60,29 @@ def reference() -> str:
 
 
 def entry(name: str) -> str:
-    """Return what stands below the heading of a name."""
-    target = rf"^\({re.escape(name.lower())}\)=\n#+ .*?\n"
-    found = re.search(rf"{target}(.*?)(?=^\([\w-]+\)=|^#|\Z)", reference(), re.M | re.S)
+    """Return what is below the heading of a name."""
+    found = re.search(rf"^#+ `{re.escape(name)}`\n(.*?)(?=^#|^<!-- |\Z)", reference(), re.M | re.S)
     assert found, f"{name} has no entry in docs/reference"
     return found[1]
+
+
+@pytest.mark.parametrize("page", generated_pages(), ids=named)
+def test_page_in_the_repository_equals_the_code(page: Path) -> None:
+    text = text_of(page)
+    assert text == regenerated(text), "run 'make reference'"
+
+
+def test_generated_parts_are_found() -> None:
+    assert {page.parent.name for page in generated_pages()} >= {"reference", "guides", "contributing"}
+    for page in generated_pages():
+        assert text_of(page).count("<!-- generated: ") == len(PART.findall(text_of(page))), page
+
+
+def test_changed_docstring_changes_the_page() -> None:
+    page = DOCS / "reference" / "operators.md"
+    stale = text_of(page).replace("in any usual form", "in any form", 1)
+    assert stale != text_of(page)
+    assert regenerated(stale) == text_of(page)
 
 
 @pytest.mark.parametrize(("package", "name"), PUBLIC, ids=lambda part: part)
@@ -87,12 +105,39 @@ def test_there_are_triggers() -> None:
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_every_parameter_has_an_entry_with_its_default(kind: type) -> None:
-    """Either at the class or in a section of shared arguments that the class links to."""
-    own = entry(kind.__name__)
-    text = own + "".join(entry(f"shared-{name}") for name in re.findall(r"\(#shared-(\w+)\)", own))
+    text = entry(kind.__name__)
     for one in signatures.arguments(kind):
         default = "required" if one.default is inspect.Parameter.empty else f"default {signatures.shown(one.default)}"
-        assert re.search(rf"^`{one.name}`.* · {re.escape(default)}\n: \S", text, re.M), one.name
+        anchor = f'<a id="{kind.__name__.lower()}-{one.name}"></a>'
+        assert re.search(rf"^\* {anchor}`{one.name}` \(.*{re.escape(default)}\): \S", text, re.M), one.name
+
+
+def test_anchors_of_a_page_are_unique() -> None:
+    for page in REFERENCE:
+        text = text_of(page)
+        anchors = [*re.findall(r'<a id="([^"]+)"', text), *headings(page)]
+        assert len(anchors) == len(set(anchors)), page
+
+
+def test_every_argument_is_two_clicks_from_readme() -> None:
+    """A reader of a Git host follows links of README, then those of the page that they lead to."""
+    first = {(README.parent / link.partition("#")[0]).resolve() for link in links_of(README) if ":" not in link}
+    second: set[tuple[Path, str]] = set()
+    for page in (page for page in first if page.suffix == ".md"):
+        for path, _, anchor in (link.partition("#") for link in links_of(page) if ":" not in link):
+            second.add(((page.parent / path).resolve() if path else page, anchor))
+    checked = 0
+    for package, page_name in argument_index.PAGES.items():
+        page = DOCS / "reference" / page_name
+        for name in signatures.public_names()[package]:
+            for one in signatures.arguments(signatures.find(f"cpaas_provider.{package}.{name}")):
+                if one.kind is one.VAR_KEYWORD:
+                    continue
+                anchor = signatures.argument_anchor(name, one.name)
+                assert (page, anchor) in second, anchor
+                assert f'<a id="{anchor}"></a>' in text_of(page), anchor
+                checked += 1
+    assert checked > 300
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
@@ -107,11 +152,6 @@ def test_docstring_marks_templated_fields(kind: type) -> None:
     # BaseOperator has a method dry_run.
     fields = {"dry_run" if name == "without_sending" else name for name in getattr(kind, "template_fields", ())}
     assert said & {one.name for one in signatures.arguments(kind)} == fields
-
-
-def test_every_base_with_arguments_has_a_section() -> None:
-    for name in signatures.shared_bases():
-        assert entry(f"shared-{name}")
 
 
 def test_every_client_and_hook_method_has_an_entry() -> None:
@@ -130,14 +170,14 @@ def test_both_clients_have_the_same_operations() -> None:
 @pytest.mark.parametrize("name", signatures.find("cpaas_provider.api.settings.ClientSettings").__dataclass_fields__)
 def test_every_client_option_has_an_entry(name: str) -> None:
     options = reference().partition("### Options")[2].partition("### Operations")[0]
-    assert re.search(rf"^`{name}` ", options, re.M)
+    assert re.search(rf"^\* .*`{name}` ", options, re.M)
 
 
 def test_every_connection_field_has_an_entry_and_is_read() -> None:
     text = text_of(DOCS / "reference" / "connection.md")
     assert set(CONNECTION_FIELDS) == set(_CONVERSIONS)
     for name in ("host", "password", *CONNECTION_FIELDS):
-        assert re.search(rf"^(?:.* )?`{name}` · .*\n: \S", text, re.M), name
+        assert re.search(rf"^\* .*`{name}`.*: \S", text, re.M), name
 
 
 def test_defaults_of_connection_fields_are_those_of_the_client() -> None:
@@ -164,7 +204,7 @@ def test_every_command_and_option_has_an_entry(program: str) -> None:
     leaves = list(commands.leaves(commands.parser_of(program)))
     assert leaves
     for parser, _ in leaves:
-        below = re.split(r"^\([\w-]+\)=", text.partition(f" `{parser.prog}`\n")[2], flags=re.M)[0]
+        below = re.split(r"^#", text.partition(f" `{parser.prog}`\n")[2], flags=re.M)[0]
         for option in (option for action in parser._actions for option in action.option_strings):
             assert option in ("-h", "--help") or f"`{option}" in below, f"{parser.prog} {option}"
 
@@ -201,14 +241,17 @@ def test_columns_and_outcomes_of_results_files_have_a_meaning() -> None:
 
 
 def test_every_example_dag_is_shown() -> None:
-    shown = {
-        (page.parent / path).resolve()
-        for page in PAGES
-        if "{literalinclude}" in page.read_text(encoding="utf-8") or page.name == "example-dags.md"
-        for path in re.findall(r"^```\{literalinclude\} (\S+)", text_of(page), re.M)
-    }
+    text = text_of(DOCS / "reference" / "example-dags.md")
     assert len(examples.files()) >= 7
-    assert set(examples.files()) <= shown
+    for path in examples.files():
+        assert path.read_text(encoding="utf-8").rstrip() in text, path
+
+
+def test_part_of_an_example_needs_its_marks() -> None:
+    assert list(examples.example("customer_campaign", "howto_custom_source"))
+    for missing in (("customer_campaign", "howto_pigeons"), ("pigeons",)):
+        with pytest.raises(LookupError):
+            list(examples.example(*missing))
 
 
 def test_documentation_url_is_the_same_everywhere() -> None:
@@ -220,12 +263,10 @@ def test_documentation_url_is_the_same_everywhere() -> None:
     assert {f"{DOCUMENTATION}guides/{name}.html" for name in guides} == set(integration["how-to-guide"])
 
 
-def test_reference_to_a_missing_name_fails_the_build() -> None:
-    for block in ("class cpaas_provider.operators.SendPigeonOperator", "shared PigeonOperator", "pigeons"):
-        page = f"```{{reference}} {block}\n```"
-        assert BLOCK.search(page)
-        with pytest.raises(LookupError):
-            expanded(page)
+@pytest.mark.parametrize(("kind", "rest"), [("class", "cpaas_provider.operators.SendPigeonOperator"), ("pigeons", "")])
+def test_part_of_what_is_not_there_is_refused(kind: str, rest: str) -> None:
+    with pytest.raises(LookupError):
+        Part(kind, (rest,)).make()
 
 
 def test_parameter_without_a_description_fails_the_build() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sphinx.util.inventory import InventoryFile
 
 from cpaas_provider.provider_info import DOCUMENTATION, get_provider_info
 from tests.cpaas_sandbox.page.browser import DRIVER, Browser, browsing
@@ -71,6 +72,24 @@ def test_inner_links_lead_somewhere(site: Path) -> None:
             target = target / "index.html" if target.is_dir() else target
             assert target.is_file(), f"{page.relative_to(site)}: {link}"
             assert not anchor or anchor in anchors(target), f"{page.relative_to(site)}: {link}"
+
+
+def test_inventory_has_the_python_objects(site: Path) -> None:
+    """Another project's documentation links to them by their names."""
+    with (site / "objects.inv").open("rb") as file:
+        inventory = InventoryFile.loads(file.read(), uri="").data
+    for name in (
+        "cpaas_provider.operators.SendSmsOperator",
+        "cpaas_provider.sensors.DeliverySensor",
+        "cpaas_provider.sources.SqlSource",
+        "cpaas_provider.hooks.cpaas.CpaasHook",
+    ):
+        page, _, anchor = inventory["py:class"][name].uri.partition("#")
+        assert anchor == name.rpartition(".")[2].lower()
+        assert f'id="{anchor}"' in (site / page).read_text(encoding="utf-8")
+    assert "cpaas_provider.api.CpaasClient.send_sms" in inventory["py:method"]
+    assert "cpaas_provider.operators.partitions" in inventory["py:function"]
+    assert "cpaas_provider.api.CpaasError" in inventory["py:exception"]
 
 
 @pytest.fixture(scope="module")

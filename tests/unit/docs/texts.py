@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tests.unit.docs import ROOT
 
+from cpaas_docs.pages import handwritten  # isort: skip
+
 PROVIDER = ROOT / "provider"
 
 DOCUMENTED = ("assets", "cli", "hooks", "notifications", "operators", "sensors", "sources")
@@ -100,12 +102,12 @@ def in_example(path: Path) -> Iterator[Text]:
 
 
 def in_markdown(path: Path) -> Iterator[Text]:
-    """Yield the paragraphs of a page, and its blocks of code as such."""
-    raw = path.read_text(encoding="utf-8")
+    """Yield the paragraphs of a page, and its blocks of code as such; what is generated is read where it is written."""
+    raw = handwritten(path.read_text(encoding="utf-8"))
     for found in _BLOCK.finditer(raw):
         line = raw.count("\n", 0, found.start()) + 1
         first, _, code = found.group().partition("\n")
-        is_prose = "{" in first and "reference" not in first
+        is_prose = "{" in first and not any(name in first for name in ("{reference}", "{toctree}"))
         yield Text(_place(path), line, _lines(_without_code(code)) if is_prose else " ".join(code.split()), is_prose)
     prose = _BLOCK.sub(lambda found: "\n" * found.group().count("\n"), raw)
     line = 1
