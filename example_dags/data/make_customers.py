@@ -1,11 +1,13 @@
 """Make ``customers.csv``: a customer list like a shop's export, with the faults that such lists have.
 
+``few_customers.csv`` has its first rows. The built package has it in the place of the other, which is large.
+
 The same seed always makes the same bytes, so a test can compare the file beside this program with its output.
 
 No customer is real. Addresses end in the domains reserved for examples. British and American numbers come from the
 ranges reserved for fiction. Nigerian and Ghanaian numbers only look like those of a network.
 
-    python make_customers.py [FILE]
+    python make_customers.py [FILE [FEW_FILE]]
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pathlib import Path
 
 SEED = 20261121
 GOOD_ROWS = 1120
+FEW_ROWS = 25
 HEADER = ("customer_id", "name", "phone", "email", "country", "birthday", "plan", "points", "tags", "note")
 
 
@@ -178,8 +181,8 @@ def shared_mailboxes(dice: random.Random, rows: list[Row]) -> None:
         other[3] = one[3].title() if dice.random() < 0.3 else one[3]
 
 
-def make() -> bytes:
-    """Return the file: UTF-8 with a byte order mark and Windows line ends, as spreadsheets write it."""
+def make(few: bool = False) -> bytes:
+    """Return the file, or its first rows: UTF-8 with a byte order mark and Windows line ends, as of a spreadsheet."""
     dice = random.Random(SEED)  # noqa: S311 - the same every time, on purpose
     taken: set[str] = set()
     rows = [customer(dice, taken) for _ in range(GOOD_ROWS)]
@@ -189,10 +192,12 @@ def make() -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(HEADER)
-    writer.writerows(rows)
+    writer.writerows(rows[:FEW_ROWS] if few else rows)
     return text.getvalue().encode("utf-8-sig")
 
 
 if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("customers.csv")
+    few_target = Path(sys.argv[2]) if len(sys.argv) > 2 else target.with_name("few_customers.csv")
     target.write_bytes(make())
+    few_target.write_bytes(make(few=True))

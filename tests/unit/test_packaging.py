@@ -91,6 +91,7 @@ def test_wheel_holds_only_the_packages_and_their_pages(built: Path) -> None:
     assert pages
     assert pages <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert any(name.endswith("licenses/NOTICE") for name in names)
 
 
 def test_airflow_finds_the_example_dags_in_the_wheel(built: Path) -> None:
@@ -106,12 +107,21 @@ def test_airflow_finds_the_example_dags_in_the_wheel(built: Path) -> None:
     assert {"data/customers.csv", ".airflowignore"} <= packed
 
 
+def test_wheel_has_a_short_list_in_the_place_of_the_whole_one(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        lists = [info for info in archive.infolist() if info.filename.endswith(".csv")]
+        assert [archive.read(info) for info in lists] == [(ROOT / "example_dags/data/few_customers.csv").read_bytes()]
+    assert lists[0].filename == "airflow_provider_cpaas/example_dags/data/customers.csv"
+    assert lists[0].file_size < 5_000
+
+
 def test_sdist_holds_all_files_for_build_and_test(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert names >= {"pyproject.toml", "README.md", "LICENSE", "Makefile", "constraints.txt", "tests/conftest.py"}
-    assert "SECURITY.md" in names
+    assert names >= {"SECURITY.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "NOTICE", "deploy/compose.yaml", ".ci/run"}
     assert names >= {"docs/conf.py", "docs/index.md", "docs/_ext/cpaas_docs/__init__.py", "docs/_static/messages.js"}
 
 

@@ -80,6 +80,9 @@ class TestCustomerList:
             [sys.executable, str(EXAMPLES / "data" / "make_customers.py"), str(again)], check=True, timeout=60
         )
         assert again.read_bytes() == CSV.read_bytes()
+        few = CSV.with_name("few_customers.csv").read_bytes()
+        assert again.with_name("few_customers.csv").read_bytes() == few
+        assert again.read_bytes().startswith(few)
 
     def test_list_has_every_kind_of_fault_of_such_lists(self):
         text = CSV.read_text(encoding="utf-8")

@@ -20,6 +20,7 @@ import sqlalchemy
 
 from tests.airflow_home import settings_for
 from tests.processes import Started
+from tests.system.cluster.compose import common_settings
 from tests.system.cluster.servers import Servers
 from tests.system.killing.parts import QUICK_TO_NOTICE
 from tests.system.standalone import USER, Standalone, StandaloneError, is_answering, wait_for
@@ -112,6 +113,7 @@ class Cluster(Standalone):
         }
         return {
             **super().environment(),
+            **common_settings(),
             **SETTINGS,
             **(celery if self.servers.redis else {}),
             "AIRFLOW__CORE__EXECUTOR": self.executor,
