@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import sqlite3
 import subprocess
 import sys
 import threading
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from cpaas_provider.delivery.receiver.app import create_app
+from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_sandbox.core.default_data import COLUMNS
 from tests.airflow.harness.examples import EXAMPLES, states, xcom
+from tests.ports import listening
+from tests.sandbox import connection_json
 from tests.unit.contacts.listed import BIRTHDAY, EMAIL, NAME, PLAN, POINTS, TAGS, listed
 from tests.unit.contacts.listed import PHONE as PHONE_COLUMN
 from tests.unit.delivery.report_builders import report, save_reports, to
+from tests.unit.delivery.running_receiver import running
 from tests.waiting import until
 
 DAG_IDS = {
@@ -30,6 +37,7 @@ DAG_IDS = {
     "failure_alerts",
     "fallback_campaign",
     "mapped_campaign",
+    "nightly_offer",
     "otp_onboarding",
     "stop_replies",
     "taskflow_hook",
@@ -344,6 +352,50 @@ class TestMappedCampaign:
         assert summary["partitions_failed"] == 1
         assert summary["unknown_recipients"] > 0
         assert summary["sent"] + summary["unknown_recipients"] == 40
+
+
+class TestNightlyOffer:
+    @pytest.fixture
+    def nightly(self, run_example, sandbox, warehouse, tmp_path, monkeypatch):
+        """Run it for 40 customers at noon in Lagos, with a receiver for the delivery reports."""
+        from cpaas_provider.sending.campaign import batcher
+
+        noon = dt.datetime(2026, 3, 1, 11, tzinfo=dt.UTC)
+        clock = type("Clock", (dt.datetime,), {"now": classmethod(lambda _, zone: noon.astimezone(zone))})
+        monkeypatch.setattr(batcher, "datetime", clock)
+        app = create_app(get_receiver_connection, guard=None, emit_metric=lambda *_: None)
+        with listening() as (listener, url), running(app, listener):
+            receiver = {"callback_url": url, "callback_secret": "of-callbacks"}
+            monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **receiver))
+            yield lambda: run_example("nightly_offer", folder=f"file://{tmp_path}/out")
+
+    def test_emails_recipients_of_undelivered_sms_once_nine_in_ten_are_delivered(self, nightly, sandbox, warehouse):
+        warehouse.do("UPDATE customers SET plan = 'basic' WHERE customer_id > 20")
+        undelivered = ["2348035550007", "2348035550011"]
+        sandbox.control("POST", "seed", {"outcomes": {"sms": dict.fromkeys(undelivered, "undelivered")}})
+        done = nightly()
+        assert done.state == "success", states(done)
+        assert xcom(done, "send")["sent"] == 20
+        assert {item["text"].partition(",")[0] for item in sandbox.inbox("sms")["items"]} == {"Hello Ada"}
+        assert xcom(done, "delivered")["delivered"] >= 18
+        emailed = {item["recipient"] for item in sandbox.inbox("email")["items"]}
+        assert emailed >= {"ada7@example.com", "ada11@example.com"}
+        assert len(emailed) == 20 - xcom(done, "delivered")["delivered"]
+
+    def test_second_run_of_the_day_sends_only_to_new_customers(self, nightly, sandbox, warehouse):
+        assert nightly().state == "success"
+        warehouse.add(41)
+        assert nightly().state == "success"
+        reached = Counter(item["recipient"] for item in sandbox.inbox("sms", limit=100)["items"])
+        assert len(reached) == 41
+        assert set(reached.values()) == {1}
+
+    def test_emails_nothing_if_less_than_nine_in_ten_are_delivered(self, nightly, sandbox):
+        undelivered = [f"23480355500{number:02}" for number in range(1, 11)]
+        sandbox.control("POST", "seed", {"outcomes": {"sms": dict.fromkeys(undelivered, "undelivered")}})
+        done = nightly()
+        assert states(done) == {"send": "success", "delivered": "failed", "email": "upstream_failed"}
+        assert sandbox.inbox("email")["total"] == 0
 
 
 class TestStopReplies:
