@@ -1,7 +1,7 @@
 """What this provider promises, line by line, and the fast tests that hold it to that.
 
-``tests/unit/test_tiers.py`` sees that each test named here exists and is fast, and that no operator or sensor goes
-without a real task instance. Whoever renames or moves a test, or makes it slow, hears of it there.
+``tests/unit/test_tiers.py`` sees that each test named here exists and is fast, that pytest collects it, and that no
+operator or sensor goes without a real task instance. ``make reference`` makes a page of the table.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_API}test_transport.py::test_host_that_accepts_no_connection_is_a_connect_timeout",
         f"{_API}test_transport.py::test_untrusted_certificate_is_a_tls_failure",
     ),
-    "429, by status line or in the body, and 425 are not sent, and so is 503 with Retry-After but for airtime": (
+    "429 by status line or in the body, 425, and 503 with Retry-After are not sent, the last except for airtime": (
         f"{_API}test_responses.py::test_429_with_any_body_is_not_sent",
         f"{_API}test_responses.py::test_429_in_the_body_is_not_sent",
         f"{_API}test_responses.py::test_425_is_not_sent_and_a_purchase_is_not_retried",
         f"{_API}test_responses.py::test_503_with_retry_after_is_not_sent_except_for_a_purchase",
         "tests/contract/test_faults.py::test_503_with_retry_after_is_not_sent_except_for_a_purchase",
     ),
-    "what was not sent may be repeated": (
+    "what was not sent may be retried": (
         f"{_API}test_core.py::test_call_is_retried_only_if_its_retry_safety_allows_it",
         f"{_SENDING}test_engine.py::test_request_that_was_not_sent_is_made_by_the_next_try",
     ),
@@ -47,14 +47,14 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_API}test_responses.py::test_4xx_is_a_rejection_and_is_never_retried",
         f"{_API}test_responses.py::test_error_body_under_a_success_is_a_rejection",
     ),
-    "what is rejected is not repeated, and a batch of a campaign is bisected": (
+    "a rejected request is not retried, and a rejected batch of a campaign is bisected": (
         f"{_CAMPAIGN}test_odd_service.py::test_rejection_that_concerns_all_ends_the_campaign_at_the_first_request",
         f"{_CAMPAIGN}test_odd_service.py::test_recipients_named_in_a_rejection_are_removed_and_the_others_sent",
         "tests/contract/test_faults.py::test_error_under_200_is_a_rejection",
         f"{_CAMPAIGN}test_rejections.py::test_batch_without_named_recipients_is_halved",
         f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_rejected_batch_without_named_recipients_is_bisected",
     ),
-    "without a readable answer to what left, the outcome is unknown": (
+    "without a readable response to a request that left, the outcome is unknown": (
         f"{_API}test_responses.py::test_request_without_a_response_is_unknown",
         f"{_API}test_responses.py::test_5xx_is_unknown",
         f"{_API}test_responses.py::test_unreadable_success_is_unknown",
@@ -64,7 +64,7 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_API}test_responses.py::test_success_whose_body_names_a_server_error_is_unknown",
         "tests/contract/test_faults.py::test_unknown_outcome_is_retried_only_if_that_is_harmless",
     ),
-    "nothing that may have been accepted is bisected or repeated": (
+    "no request that may have been accepted is bisected or retried": (
         f"{_API}test_outcome_oracle.py::test_verdict_on_any_answer_is_one_that_the_promises_allow",
         f"{_CAMPAIGN}test_odd_service.py::test_unknown_batch_is_never_bisected_nor_sent_again",
         f"{_CAMPAIGN}test_rejections.py::test_unknown_outcome_is_never_bisected",
@@ -73,10 +73,10 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_AIRFLOW}operators/test_email.py::TestRetries::test_unknown_request_is_not_sent_again",
         f"{_AIRFLOW}operators/test_airtime.py::TestRetries::test_unknown_purchase_is_not_repeated",
     ),
-    "every fault the sandbox knows is met by the client": (
+    "the client is tested with every fault of the sandbox": (
         "tests/contract/test_faults.py::test_every_fault_of_the_sandbox_is_exercised",
     ),
-    "repeats in a try wait longer and longer, drawn from nothing to all": (
+    "retries inside a try wait exponentially longer, with full jitter": (
         f"{_API}test_core.py::test_retry_delays_double_with_full_jitter",
     ),
     "Retry-After is obeyed up to a bound": (
@@ -88,7 +88,7 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_AIRFLOW}test_deferral.py::TestDagRun::test_request_is_made_once_and_no_try_is_used_up",
         f"{_AIRFLOW}campaigns/test_tries.py::TestLongRetryAfter::test_long_retry_after_defers_and_then_sends_to_remaining_recipients",
     ),
-    "a retry policy does the like for tasks that use the hook": (
+    "the retry policy does the same for tasks that use the hook": (
         f"{_AIRFLOW}test_retry_policy.py::test_request_that_must_not_be_repeated_fails_without_a_retry",
         f"{_AIRFLOW}test_retry_policy.py::test_retry_after_of_the_service_is_the_delay",
     ),
@@ -111,16 +111,16 @@ _JOURNAL: Mapping[str, Tests] = {
         f"{_SENDING}test_hashing.py::test_member_hash_depends_on_the_operation",
         f"{_AIRFLOW}journal/test_store.py::TestPrivacy::test_stored_journal_holds_nothing_private",
     ),
-    "a reference is of the run's identity, the journal's nonce and its members, in no order": (
+    "a reference depends on the run, the nonce of the journal and the recipients, and not on their order": (
         f"{_SENDING}test_hashing.py::test_reference_does_not_depend_on_the_order_of_members",
         f"{_SENDING}test_hashing.py::test_reference_depends_on_members_operation_nonce_and_epoch",
     ),
-    "a source reordered or edited between tries reaches everybody once": (
+    "if a source is reordered or edited between tries, each recipient gets the message once": (
         f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_source_reordered_and_edited_between_tries_sends_to_each_recipient_once",
         f"{_AIRFLOW}journal/test_changes.py::TestChangedRecipients::test_another_order_or_notation_of_a_number_is_the_same_recipient",
         f"{_SENDING}test_engine.py::test_rerun_sends_only_to_new_recipients_in_any_order",
     ),
-    "an author's own reference goes on the wire, ours into journal and callback": (
+    "an author's reference goes to the service, and the provider's into journal and callback URL": (
         f"{_AIRFLOW}journal/test_unknown.py::test_author_s_own_reference_goes_on_the_wire_and_ours_into_the_error",
         f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_sms_is_tracked_per_recipient",
     ),
@@ -170,34 +170,34 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_retries.py::test_retry_after_a_send_returns_the_same_result_without_a_request",
         f"{_AIRFLOW}campaigns/test_results.py::test_xcom_is_small_and_the_same_when_a_later_try_only_reports",
     ),
-    "an unknown passcode is settled by exactly one new record within the clock skew": (
+    "an unknown passcode is resolved by exactly one new record within the clock skew": (
         f"{_SENDING}test_probes.py::test_exactly_one_new_record_belongs_to_the_request",
         f"{_SENDING}test_probes.py::test_two_new_records_prove_nothing",
         f"{_SENDING}test_probes.py::test_only_a_record_of_the_time_of_the_request_counts",
         f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_single_new_otp_record_resolves_the_request",
         f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_request_is_not_sent_if_earlier_records_cannot_be_read",
     ),
-    "a delivery report settles an unknown send, and the task defers for one up to a bound": (
+    "a delivery report resolves an unknown send, and the task defers for one up to a bound": (
         f"{_AIRFLOW}delivery/test_callbacks.py::TestReportProbe::test_report_resolves_an_unknown_send",
         f"{_AIRFLOW}delivery/test_callbacks.py::TestReportProbe::test_unknown_send_without_a_report_is_deferred_and_then_fails",
         f"{_AIRFLOW}delivery/test_callbacks.py::TestReportProbe::test_reports_resolve_requests_of_a_campaign",
         f"{_AIRFLOW}journal/test_evidence.py::test_task_is_deferred_until_a_probe_has_an_outcome_and_uses_no_try",
         f"{_AIRFLOW}journal/test_evidence.py::test_on_unknown_applies_after_unknown_timeout_without_an_outcome",
     ),
-    "a deliberate repeat of a purchase is settled by the answer duplicate": (
+    "a deliberate resend of a purchase is resolved by the status duplicate": (
         f"{_AIRFLOW}journal/test_clear.py::test_duplicate_response_resolves_a_purchase_repeated_after_lost_state",
         f"{_AIRFLOW}journal/test_unknown.py::test_duplicate_response_to_a_first_request_is_no_purchase",
     ),
-    "fail sends everything else first, then fails for good and names the references": (
+    "`fail` sends everything else first, then fails permanently and names the references": (
         f"{_SENDING}test_engine.py::test_other_requests_are_sent_before_an_unknown_one_fails_the_task",
         f"{_AIRFLOW}journal/test_unknown.py::test_unknown_request_fails_the_task_by_default_and_is_named",
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_unknown_request_fails_the_task_after_all_others_are_sent",
     ),
-    "skip succeeds and counts unknown apart from sent": (
+    "`skip` succeeds and counts unknown recipients apart from sent ones": (
         f"{_AIRFLOW}journal/test_unknown.py::test_skip_succeeds_and_counts_the_recipient_as_unknown",
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_skip_succeeds_and_counts_unknown_recipients",
     ),
-    "resend leaves nobody missing": (
+    "`resend` leaves no recipient missing": (
         f"{_SENDING}test_engine.py::test_resend_repeats_the_whole_unknown_request",
         f"{_AIRFLOW}journal/test_unknown.py::test_resend_repeats_the_request_until_its_outcome_is_known",
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_resend_sends_to_all_recipients",
@@ -206,7 +206,7 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_changes.py::TestChangedContent::test_unknown_request_fails_the_task_whatever_on_unknown_is",
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_resend_with_changed_content_fails_and_sends_nothing",
     ),
-    "who was not reached gets a changed text, with a warning": (
+    "recipients without an accepted request get the changed text, with a warning": (
         f"{_AIRFLOW}journal/test_changes.py::TestChangedContent::test_recipient_not_yet_sent_to_gets_the_new_content",
         f"{_AIRFLOW}journal/test_changes.py::TestChangedContent::test_accepted_request_is_not_resent_and_the_log_warns",
         f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_remaining_recipients_get_the_changed_content",
@@ -214,11 +214,11 @@ _LATER_TRIES: Mapping[str, Tests] = {
 }
 
 _RUNS: Mapping[str, Tests] = {
-    "a clear is told from a retry by max_tries": (
+    "a clear is distinguished from a retry by `max_tries`": (
         f"{_AIRFLOW}journal/test_clear.py::test_clear_is_distinguished_from_a_retry_whatever_retries_is",
         f"{_AIRFLOW}journal/test_clear.py::test_plain_retry_is_no_clear",
     ),
-    "an empty journal after tries is unknown for all and no fresh start": (
+    "an empty journal after tries means unknown for all recipients, and is no fresh start": (
         f"{_AIRFLOW}journal/test_clear.py::test_clear_that_drops_the_state_fails_with_the_cause_and_sends_nothing",
         f"{_SENDING}journal/test_journal.py::test_empty_state_is_a_lost_journal_only_after_a_clear_of_earlier_tries",
         f"{_SENDING}journal/test_log.py::TestLostJournal::test_clear_that_left_no_journal_lost_it",
@@ -236,7 +236,7 @@ _RUNS: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_clear.py::test_new_run_is_a_new_send",
         f"{_AIRFLOW}campaigns/test_idempotency.py::test_new_run_without_a_key_sends_again",
     ),
-    "with a key a campaign is sent once, whatever run asks, and needs the database": (
+    "with a key a campaign is sent once over all runs, and needs the database": (
         f"{_AIRFLOW}campaigns/test_idempotency.py::TestIdempotencyKey::test_another_run_sends_nothing_and_reports_the_same",
         f"{_AIRFLOW}campaigns/test_idempotency.py::TestIdempotencyKey::test_campaign_without_the_database_sends_nothing_and_is_retried",
         f"{_AIRFLOW}campaigns/test_idempotency.py::TestConcurrentRuns::test_second_waits_for_its_retries_and_sends_nothing",
@@ -248,11 +248,11 @@ _RUNS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_run_guard.py::test_backfill_is_skipped",
         f"{_AIRFLOW}campaigns/test_run_guard.py::test_catch_up_run_is_skipped",
     ),
-    "a run that is not known to be in time counts as a catch-up run": (
+    "a run that cannot be shown to be in time counts as a catch-up run": (
         "tests/unit/sending/test_run_guard.py::test_run_whose_successor_is_not_known_counts_as_catch_up_run",
         f"{_AIRFLOW}journal/test_run_guard.py::TestAssetOrTimeSchedules::test_missed_runs_of_the_time_schedule_are_skipped",
     ),
-    "a try that fails before it could send leaves the word that nothing was sent": (
+    "a try that fails before its first request records that nothing was sent": (
         f"{_AIRFLOW}journal/test_failed_before_sending.py::test_raising_pre_execute_is_no_lost_journal",
         f"{_AIRFLOW}journal/test_failed_before_sending.py::test_bad_argument_of_a_mapped_operator_is_no_lost_journal",
         f"{_AIRFLOW}journal/test_failed_before_sending.py::TestIdempotentClient::test_code_before_the_client_is_no_lost_journal",
@@ -265,9 +265,6 @@ _RUNS: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_run_guard.py::TestLateRuns::test_stale_run_is_skipped_and_sends_nothing",
         f"{_AIRFLOW}campaigns/test_run_guard.py::test_late_run_is_skipped",
     ),
-    "the guarantees page says that a try given up may still arrive, and that state goes with the run": (
-        "tests/unit/test_readme.py::test_guarantees_name_what_is_not_promised",
-    ),
     "what is unknown is inspected and resolved from the command line": (
         f"{_AIRFLOW}cli/test_journal.py::TestList::test_list_has_unresolved_requests_and_the_remedy",
         f"{_AIRFLOW}cli/test_journal.py::TestShow::test_show_has_the_whole_journal",
@@ -277,25 +274,25 @@ _RUNS: Mapping[str, Tests] = {
 }
 
 _STOPPING: Mapping[str, Tests] = {
-    "told to stop, a task begins no request": (
+    "a task that is stopped begins no request": (
         f"{_SENDING}test_shutdown.py::test_no_request_begins_after_the_stop",
         f"{_AIRFLOW}journal/test_stopping.py::test_task_stopped_before_its_request_sends_nothing_and_its_retry_sends",
         f"{_AIRFLOW}campaigns/test_stopping.py::test_stop_before_the_first_request_sends_nothing",
     ),
-    "answers are awaited for the grace period, and the rest is recorded": (
+    "responses are awaited for the grace period, and the rest is recorded as unknown": (
         f"{_SENDING}test_shutdown.py::test_missing_response_is_awaited_no_longer_than_the_grace_period",
         f"{_AIRFLOW}journal/test_stopping.py::test_response_within_the_stop_grace_period_is_recorded",
         f"{_AIRFLOW}journal/test_stopping.py::test_request_without_a_response_is_recorded_as_unknown_before_the_task_ends",
         f"{_AIRFLOW}campaigns/test_stopping.py::test_requests_in_flight_without_a_response_are_recorded_as_unknown",
     ),
-    "our own deadline is execution_timeout less the grace period": (
+    "the provider's own deadline is `execution_timeout` minus the grace period": (
         f"{_SENDING}test_shutdown.py::test_its_own_limit_comes_before_airflow_ends_the_task",
         f"{_AIRFLOW}journal/test_stopping.py::TestExecutionTimeout::test_execution_timeout_counts_from_where_airflow_counts",
     ),
 }
 
 _GUARDS: Mapping[str, Tests] = {
-    "who is not on allowed_recipients is skipped and counted": (
+    "recipients that `allowed_recipients` does not list are skipped and counted": (
         f"{_AIRFLOW}journal/test_store.py::TestAllowedRecipients::test_recipients_not_allowed_are_left_out_and_counted_before_the_intent",
         f"{_AIRFLOW}campaigns/test_recipients.py::TestStaging::test_recipients_not_allowed_are_left_out_and_counted",
         f"{_AIRFLOW}operators/test_airtime.py::TestAllowedRecipients::test_recipient_not_allowed_is_skipped",
@@ -306,7 +303,7 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_API}recipients/test_public_numbers.py::test_mistyped_number_is_refused_or_of_its_own_country",
         f"{_API}recipients/test_public_numbers.py::test_second_number_or_extension_after_a_number_is_refused",
     ),
-    "every face reads the same cells alike": (
+    "operators, notifiers, commands and sources read the same cells alike": (
         f"{_AIRFLOW}test_odd_cells.py::test_campaign",
         f"{_AIRFLOW}test_odd_cells.py::test_single_send",
         f"{_AIRFLOW}test_odd_cells.py::test_suppression_list_of_a_campaign",
@@ -319,7 +316,7 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_texts.py::TestHeaderLines::test_row_with_line_break_for_the_subject_is_invalid_and_others_are_sent_to",
         f"{_AIRFLOW}cli/test_messages.py::TestSendEmail::test_line_break_in_a_header_sends_nothing",
     ),
-    "who is on the suppression list is left out": (
+    "recipients on the suppression list are left out": (
         f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_suppressed_recipients_are_left_out_and_counted",
         f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_unreadable_suppression_list_sends_nothing",
     ),
@@ -346,7 +343,7 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_CAMPAIGN}guards/test_send_window.py::TestChangesOfTheClock::test_close_in_repeated_hour_is_found_from_within_that_hour",
         f"{_CAMPAIGN}guards/test_send_window.py::TestChangesOfTheClock::test_close_in_skipped_hour_comes_when_the_clock_jumps",
     ),
-    "a window that closes in the middle lets no request begin and defers the rest": (
+    "a window that closes in the middle begins no request and defers the rest": (
         f"{_CAMPAIGN}test_batcher.py::TestSendWindow::test_window_that_closes_midway_stops_further_batches",
         f"{_AIRFLOW}campaigns/test_send_window.py::test_window_that_closes_midway_defers_remaining_recipients",
         f"{_AIRFLOW}campaigns/test_send_window.py::test_resend_is_deferred_when_the_window_closes_while_it_is_under_way",
@@ -394,7 +391,7 @@ _REPORTS: Mapping[str, Tests] = {
         f"{_DELIVERY}receiver/test_app.py::TestWebhook::test_401_for_another_secret_or_another_body",
         f"{_DELIVERY}callbacks/test_tokens.py::TestReading::test_one_of_another_connection_is_refused",
     ),
-    "one response is no verdict for all who share a poller": (
+    "one response is no verdict for all waits that share a poller": (
         "tests/unit/triggers/test_otp_poller.py::TestEnds::test_stray_rejection_ends_no_wait",
         "tests/unit/triggers/test_otp_poller.py::TestEnds::test_key_that_is_rejected_for_a_moment_ends_no_wait",
         "tests/unit/triggers/test_delivery.py::TestSharedFate::test_arguments_that_cannot_be_used_end_their_own_wait_only",
@@ -419,14 +416,14 @@ _REPORTS: Mapping[str, Tests] = {
         f"{_DELIVERY}tracking/test_report_entries.py::TestBrake::test_more_than_a_small_share_lists_nobody",
         f"{_DELIVERY}tracking/test_report_entries.py::TestBrake::test_it_holds_in_any_order_of_requests_and_reports",
     ),
-    "what a report listed a later report takes back, and what a person listed stays": (
+    "what a report added to the suppression list a later report takes back, and manual entries stay": (
         f"{_DELIVERY}tracking/test_report_entries.py::TestReached::test_newest_report_decides_in_every_order",
         f"{_DELIVERY}tracking/test_report_entries.py::TestReached::test_entry_of_a_person_stays",
     ),
     "one recipient is one row, however a number is written": (
         f"{_DELIVERY}test_reports.py::TestRecipients::test_one_recipient_is_filed_in_one_way",
     ),
-    "erasing takes one recipient's traces away and leaves those of others": (
+    "erasing removes the data of one recipient and of no other recipient": (
         f"{_DELIVERY}tracking/test_erasure.py::TestWho::test_a_number_goes_and_the_counts_stay",
         f"{_DELIVERY}tracking/test_erasure.py::TestWho::test_what_is_not_understood_deletes_nothing",
         f"{_DELIVERY}tracking/test_erasure.py::TestWho::test_an_address_goes_whatever_its_case_and_none_that_ends_like_it",
@@ -438,16 +435,16 @@ _REPORTS: Mapping[str, Tests] = {
 }
 
 _KILLING: Mapping[str, Tests] = {
-    "however tries end, nobody gets a message twice, nobody is missing, everybody left is named": (
+    "however tries end, no recipient gets a message twice, none is missing, and each that is left is named": (
         f"{_SENDING}test_model.py::{_ONE_SEND}",
         f"{_CAMPAIGN}test_model.py::{_ONE_SEND}",
         f"{_CAMPAIGN}test_model.py::test_try_ended_at_any_request_leaves_the_remaining_recipients_to_the_next",
     ),
-    "an outage of the state store costs nobody a message": (
+    "an outage of the state store loses no message": (
         f"{_AIRFLOW}journal/test_store.py::TestUnreachableState::test_try_that_cannot_store_its_intent_sends_nothing_and_its_retry_sends",
         f"{_AIRFLOW}journal/test_store.py::TestUnreachableState::test_request_whose_result_was_not_stored_is_unknown_to_a_later_try",
     ),
-    "a request whose try was killed before its answer was recorded is unknown": (
+    "a request whose try was killed before its response was recorded is unknown": (
         f"{_AIRFLOW}journal/test_unknown.py::test_request_of_a_try_killed_before_its_result_was_recorded_is_unknown",
     ),
 }
@@ -461,18 +458,18 @@ _DEFAULTS: Mapping[str, Tests] = {
         "tests/unit/test_defaults.py::test_default_retention_of_reports_and_lookups",
         "tests/unit/test_defaults.py::test_limits_of_the_receiver",
     ),
-    "the receiver takes a body of so many bytes, within its time": (
+    "the receiver accepts a body of at most 256 KiB within 10 seconds": (
         f"{_DELIVERY}receiver/test_app.py::TestRefused::test_413_a_body_that_says_it_is_too_large",
         f"{_DELIVERY}receiver/test_app.py::TestRefused::test_408_a_body_that_does_not_come",
     ),
-    "too many recipients for one request are refused, naming the campaign": (
+    "too many recipients for one request are refused, and the error names the campaign operator": (
         f"{_AIRFLOW}operators/test_sms.py::TestConnectionLimits::test_recipients_above_the_limit_of_one_request_fail_and_nothing_is_sent",
         f"{_AIRFLOW}operators/test_email.py::TestConnectionLimits::test_recipients_above_the_limit_of_one_request_fail_and_nothing_is_sent",
     ),
 }
 
 _CONTACTS: Mapping[str, Tests] = {
-    "complete means that the list equals the source, and whatever keeps it from that is named": (
+    "`complete` means that the list equals the source, and what prevents that is named": (
         f"{_SYNC}test_row_service.py::test_list_equals_source_with_each_reading",
         f"{_SYNC}test_row_service.py::test_list_equals_source_over_faults_and_kills",
         f"{_SYNC}test_complete.py::test_rejected_row_is_incomplete_now_and_in_the_next_run",
@@ -482,27 +479,39 @@ _CONTACTS: Mapping[str, Tests] = {
         f"{_SYNC}test_row_updates.py::test_cleared_cells_stop_the_sync_at_the_first_row_and_name_the_option",
         f"{_SYNC}test_unstored_cells.py::test_new_row_without_a_cell_is_named_and_not_created_again",
     ),
-    "nothing is created twice but named unknown creations": (
+    "no row is created twice but named unknown creations": (
         f"{_SYNC}test_model.py::test_unknown_creations_are_repeated_only_on_request",
         f"{_SYNC}test_at_once.py::test_upsert_that_is_killed_while_source_is_read_leaves_one_unknown_creation",
         f"{_SYNC}test_gone_rows.py::test_service_that_finds_no_row_of_the_map_makes_none_again",
     ),
-    "an empty or broken source, a new map beside a full one, a moved base URL delete or double nothing": (
+    "an empty or broken source, a new map beside a full one and a moved base URL delete and double no row": (
         f"{_SYNC}test_attacked.py::test_empty_source_deletes_nothing_whatever_max_deletes_allows",
         f"{_SYNC}test_new_maps.py::test_first_sync_into_a_map_beside_one_with_rows_is_refused",
         f"{_SYNC}test_new_maps.py::test_other_connection_to_the_same_list_is_refused",
         f"{_SYNC}test_new_maps.py::test_keys_in_another_form_create_nothing",
         "tests/unit/contacts/key_map/test_key_map.py::test_other_base_url_is_refused_without_advice_that_costs_rows",
     ),
-    "a stop never begins at the same place for ever": (
+    "a sync that stopped begins its next run at other rows": (
         f"{_SYNC}test_limits.py::test_25_rejected_rows_together_do_not_keep_the_other_rows_from_being_sent",
         f"{_SYNC}test_limits.py::test_run_after_a_stop_starts_at_other_rows",
         f"{_SYNC}test_limits.py::test_rows_that_always_fail_do_not_take_all_the_time_of_each_run",
     ),
 }
 
-PARTS = (_OUTCOMES, _JOURNAL, _LATER_TRIES, _RUNS, _STOPPING, _GUARDS, _REPORTS, _CONTACTS, _KILLING, _DEFAULTS)
-PROMISES: Mapping[str, Tests] = {line: tests for part in PARTS for line, tests in part.items()}
+PARTS: Mapping[str, Mapping[str, Tests]] = {
+    "Outcomes of one request": _OUTCOMES,
+    "The journal": _JOURNAL,
+    "Later tries": _LATER_TRIES,
+    "Clears, new runs, backfills": _RUNS,
+    "Stopping": _STOPPING,
+    "Guards": _GUARDS,
+    "Delivery reports": _REPORTS,
+    "Contact syncs": _CONTACTS,
+    "Kills and outages": _KILLING,
+    "Defaults": _DEFAULTS,
+}
+"""The sections of the page docs/concepts/promises.md, which is made of this."""
+PROMISES: Mapping[str, Tests] = {line: tests for part in PARTS.values() for line, tests in part.items()}
 
 # What must hold on SQLite as on PostgreSQL.
 BOTH_DATABASES: Tests = (

@@ -74,6 +74,7 @@ PLACES = {
         "tests/unit/delivery/receiver/test_fuzzed.py",
         "tests/unit/delivery/receiver/test_under_load.py",
         "tests/unit/delivery/tracking/model/test_model.py",
+        "tests/unit/docs/test_promises.py",
         "tests/unit/docs/test_search.py",
         "tests/unit/pages/test_odd_requests.py",
         "tests/unit/docs/test_site.py",

@@ -49,7 +49,7 @@
     const list = document.createElement("ul");
     for (const { message } of found) {
       const link = document.createElement("a");
-      link.href = `operations/troubleshooting.html#${message.target}`;
+      link.href = message.link;
       link.textContent = message.title;
       const item = document.createElement("li");
       item.append(link);

@@ -160,7 +160,7 @@ class TestPromises:
         assert [line for line, tests in PROMISES.items() if not tests] == []
 
     def test_none_takes_the_place_of_another(self) -> None:
-        assert sum(len(part) for part in PARTS) == len(PROMISES)
+        assert sum(len(part) for part in PARTS.values()) == len(PROMISES)
 
     @pytest.mark.parametrize("test", NAMED, ids=short)
     def test_each_test_exists_and_is_fast(self, test: str) -> None:

@@ -1,7 +1,8 @@
-"""Every message a user can meet, collected from the code, and its entry on the troubleshooting page.
+"""Every message of a failure or a warning, collected from the code, and the page that has its entry.
 
 A message is found where it is raised, where it is logged as a warning or an error, and where a sentence is kept for
-one of these. What is filled in at run time is shown as ``…``.
+one of these. What is filled in at run time is shown as ``…``. The page of troubleshooting has entries that are written
+for readers, each with words of its message. All other messages have an entry on a page for the search alone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from cpaas_docs.signatures import PACKAGE
 
 SOURCE = Path(importlib.import_module(PACKAGE).__file__ or "").parent
 GAP = "…"
+TROUBLESHOOTING = Path(__file__).parents[2] / "operations" / "troubleshooting.md"
+ALL_MESSAGES = "operations/all-messages"
 
 # They hold texts that have pages of their own.
 _NO_MESSAGES = (
@@ -38,6 +41,15 @@ _INTERNAL = {"NotImplementedError", "AssertionError", "AttributeError", "Runtime
 _PERCENT = re.compile(r"%(?:\.\d+)?[sdrgf%]")
 _BRACES = re.compile(r"\{[^{}]*\}")
 _NOT_DONE = re.compile(r"\bNothing was (?:sent|done|changed|looked up)\b")
+_WELL = re.compile(
+    r"(?:[Rr]esolved as|Removed|Moved|Added|Erased|Recorded|Deleted|Connected|Checked|Planned|Campaign …, all tries|"
+    r"Contact sync ended|A?\s?[Dd]ry run|Receiving|Sending|Next:|List entries|Add |Remove |Write every|Of … recipients|"
+    r"The list equals|No unresolved|The task has succeeded|They are not sent again|The service accepted it|Stopping\.|"
+    r"An earlier run with this --idempotency-key sent it|The import would add|The next sync (?:sends|mends)|"
+    r"The database … is up to date|The contact map has no unknown|Resolve |Remove … with|Delete the record|"
+    r"The task's next try sends|With results_path|The results file has each)"
+)
+"""What a command or a log shows while all is well, and what a command asks before it acts."""
 _SHORTEST_SENTENCE = 20
 _LONGEST_TITLE = 90
 _FEWEST_WORDS = 3
@@ -144,7 +156,51 @@ def collect() -> tuple[Message, ...]:
         if not module.startswith(_NO_MESSAGES):
             for message in messages_of(path, module):
                 found.setdefault(_spelling(message.text), message)
-    return tuple(found.values())
+    return tuple(message for message in found.values() if not is_success(message))
+
+
+def is_success(message: Message) -> bool:
+    """Return whether a text is shown while all is well, rather than as an error or a warning."""
+    return message.kind == "text" and _WELL.match(message.text.lstrip("… ")) is not None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of the page of troubleshooting.
+
+    :param title: its heading
+    :param words: words of the message, as the code has them
+    """
+
+    title: str
+    words: str
+    cause: str
+    remedy: str
+
+    @property
+    def link(self) -> str:
+        """Where it is on the site."""
+        slug = re.sub(r"[^\w\- ]", "", self.title.lower()).replace(" ", "-")
+        return f"operations/troubleshooting.html#{slug}"
+
+
+@functools.cache
+def entries() -> tuple[Entry, ...]:
+    """Return the entries that are written for readers."""
+    found = re.finditer(
+        r"^### (.+)\n\n```text\n(.+)\n```\n\n\* \*\*Cause:\*\* (.+)\n\* \*\*Remedy:\*\* (.+)\n",
+        TROUBLESHOOTING.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    return tuple(Entry(*entry.groups()) for entry in found)
+
+
+def link_of(message: Message) -> str:
+    """Return where a message has its entry: the one for readers, or the one for the search."""
+    for entry in entries():
+        if entry.words in message.text:
+            return entry.link
+    return f"{ALL_MESSAGES}.html#{message.target}"
 
 
 def messages_of(path: Path, module: str) -> Iterator[Message]:
@@ -311,4 +367,4 @@ def _escaped(text: str) -> str:
 
 def as_json() -> list[dict[str, Any]]:
     """Return what the site's search knows of messages."""
-    return [{"title": one.title, "target": one.target, "words": one.words} for one in collect() if one.is_sentence]
+    return [{"title": one.title, "link": link_of(one), "words": one.words} for one in collect() if one.is_sentence]

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cpaas_docs import argument_index, commands, examples, layers, messages, readings, signatures, tables
+from cpaas_docs import argument_index, commands, examples, layers, messages, promises, readings, signatures, tables
 
 DOCS = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```\{reference\} (?P<kind>[\w-]+) ?(?P<rest>.*)\n```$", re.MULTILINE)
@@ -53,6 +53,7 @@ _MAKERS: dict[str, Callable[..., Iterator[str]]] = {
     "example": examples.example,
     "messages": messages.section,
     "layers": layers.layers,
+    "promises": promises.promises,
     "recipients": readings.recipients,
     "cells": readings.cells,
     "files": readings.files,

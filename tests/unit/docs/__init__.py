@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
+PROJECT = [ROOT / f"{name}.md" for name in ("CHANGELOG", "SECURITY", "CONTRIBUTING", "CODE_OF_CONDUCT")]
+"""What a Git host shows beside the README."""
 PAGES = [DOCS / "index.md", DOCS / "changelog.md", *sorted(DOCS.glob("*/*.md"))]
 """Every page of the site; a test compares this with what is built."""
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from cpaas_provider.provider_info import DOCUMENTATION
-from tests.unit.docs import DOCS, PAGES, README, ROOT, named
+from tests.unit.docs import DOCS, PAGES, PROJECT, README, ROOT, named
 
 from cpaas_docs.pages import PART  # isort: skip
 
@@ -36,7 +36,7 @@ def links_of(page: Path) -> list[str]:
     return [one or other for one, other in _LINK.findall(without_programs(page))]
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *PAGES], ids=named)
+@pytest.mark.parametrize("page", [README, *PROJECT, *PAGES], ids=named)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in links_of(page):
         parts = urlsplit(link)
@@ -56,7 +56,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert parts.fragment in anchors(page), link
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *PAGES], ids=named)
+@pytest.mark.parametrize("page", [README, *PROJECT, *PAGES], ids=named)
 def test_every_link_has_words(page: Path) -> None:
     """Sphinx fills an empty link with a title. A Git host shows nothing."""
     assert "[](" not in without_programs(page)

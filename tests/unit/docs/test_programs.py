@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.docs import PAGES, README, named
+from tests.unit.docs import PAGES, PROJECT, README, named
 from tests.unit.docs.blocks import CHECKS, SHOWN_ONLY, blocks_of, check_bash, check_python
 
 
-@pytest.mark.parametrize("page", [README, *PAGES], ids=named)
+@pytest.mark.parametrize("page", [README, *PROJECT, *PAGES], ids=named)
 def test_every_block_of_a_page_is_of_its_language(page: Path) -> None:
     faults = []
     for block in blocks_of(page.read_text(encoding="utf-8")):

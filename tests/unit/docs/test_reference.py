@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import pkgutil
 import re
 import tomllib
 from datetime import timedelta
@@ -15,6 +16,8 @@ import pytest
 from cpaas_provider.contacts.sync.report import SyncProgress
 from cpaas_provider.contacts.sync.results import Counts
 from cpaas_provider.contacts.sync.spool import Outcome
+from cpaas_provider.database import schema
+from cpaas_provider.database.schema.base import metadata
 from cpaas_provider.delivery.receiver.writer import StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.hooks import metrics
@@ -188,6 +191,14 @@ def test_defaults_of_connection_fields_are_those_of_the_client() -> None:
         if documented is not None:
             shown = ", ".join(default) if isinstance(default, tuple) else default
             assert documented == shown or documented == str(shown).lower(), name
+
+
+def test_every_table_of_the_database_is_on_the_page_of_retention() -> None:
+    for module in pkgutil.iter_modules(schema.__path__, f"{schema.__name__}."):
+        importlib.import_module(module.name)
+    text = (DOCS / "operations" / "retention.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`(cpaas_\w+)`", text.partition("## Tables")[2].partition("## Prune")[0]))
+    assert listed == set(metadata.tables)
 
 
 def test_every_option_of_the_configuration_has_an_entry() -> None:

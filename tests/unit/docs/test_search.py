@@ -33,11 +33,7 @@ def links(queries: list[str]) -> list[list[str]]:
 def missed(queries: dict[messages.Message, str], among: int) -> list[str]:
     """Return the messages whose entry is not among the first so many links."""
     found = zip(queries, links(list(queries.values())), strict=True)
-    return [
-        message.text
-        for message, shown in found
-        if not any(link.endswith(f"#{message.target}") for link in shown[:among])
-    ]
+    return [message.text for message, shown in found if messages.link_of(message) not in shown[:among]]
 
 
 def sentences() -> list[messages.Message]:

@@ -1,4 +1,4 @@
-"""Every message of the code has its entry on the troubleshooting page."""
+"""The frequent messages have cause and remedy, and every other one its entry for the search."""
 
 from __future__ import annotations
 
@@ -20,7 +20,27 @@ UNSEEN = {"NotImplementedError", "AssertionError", "AttributeError", "RuntimeErr
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return expanded((DOCS / "operations" / "troubleshooting.md").read_text(encoding="utf-8"))
+    return expanded((DOCS / "operations" / "all-messages.md").read_text(encoding="utf-8"))
+
+
+def test_frequent_messages_have_cause_and_remedy() -> None:
+    text = messages.TROUBLESHOOTING.read_text(encoding="utf-8")
+    found = messages.entries()
+    assert len(found) == text.count("\n### ") == len({entry.title for entry in found})
+    assert len(found) >= 60
+
+
+@pytest.mark.parametrize("entry", messages.entries(), ids=lambda entry: entry.title)
+def test_entry_has_the_words_of_a_message(entry: messages.Entry) -> None:
+    about = [message for message in messages.collect() if entry.words in message.text]
+    assert about
+    assert messages.link_of(about[0]) == entry.link
+
+
+def test_no_success_is_among_the_messages() -> None:
+    texts = [message.text for message in messages.collect()]
+    for success in ("Resolved as", "Connected to", "No unresolved requests", "The list equals the source", "Planned:"):
+        assert not [text for text in texts if text.startswith(success)]
 
 
 def test_every_message_has_an_entry(page: str) -> None:
@@ -49,7 +69,7 @@ def test_plain_message_of_a_raise_is_on_the_page(page: str) -> None:
 
 
 def test_every_section_of_the_code_is_on_the_page() -> None:
-    raw = (DOCS / "operations" / "troubleshooting.md").read_text(encoding="utf-8")
+    raw = (DOCS / "operations" / "all-messages.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^```\{reference\} messages (\S+)$", raw, re.M)) == set(messages.subjects())
 
 
@@ -87,4 +107,6 @@ def test_error_class_is_described_by_its_docstring(page: str) -> None:
 def test_anchors_are_unique(page: str) -> None:
     anchors = re.findall(r"^\((message-[\w-]+)\)=$", page, re.M)
     assert len(anchors) == len(set(anchors)) > 300
-    assert {one["target"] for one in messages.as_json()} <= set(anchors)
+    generated = [one["link"] for one in messages.as_json() if one["link"].startswith(messages.ALL_MESSAGES)]
+    assert {link.partition("#")[2] for link in generated} <= set(anchors)
+    assert len(generated) < len(messages.as_json())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.unit.docs import ROOT
+from tests.unit.docs import PROJECT, ROOT
 
 from cpaas_docs.pages import handwritten  # isort: skip
 
@@ -62,8 +62,7 @@ def all_texts() -> Iterator[Text]:
         yield from in_python(path)
     for path in (
         ROOT / "README.md",
-        ROOT / "CHANGELOG.md",
-        ROOT / "SECURITY.md",
+        *PROJECT,
         *sorted((ROOT / "docs").rglob("*.md")),
     ):
         yield from in_markdown(path)

@@ -269,7 +269,7 @@ class CampaignQueue:
             return AllRejectedError(
                 f"The service rejected {counted(progress.rejected, 'recipient')} and accepted none, so the cause "
                 "is probably the message, not the recipients. No further request was started. Correct the message "
-                "and clear the task. The file at results_path has the reason of each rejection."
+                "and clear the task. With a results_path, the file there has the reason of each rejection."
             )
         if limit is not None and progress.rejected > limit:
             return TooManyFailuresError(
