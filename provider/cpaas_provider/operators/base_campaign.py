@@ -98,7 +98,7 @@ class CampaignOperator(CpaasOperator):
     :param progress_interval: seconds between progress log lines
     :param on_unknown: what to do about a request of unknown outcome. ``fail`` sends everything else, fails the task
         without a retry and names the request. ``skip`` lets the task succeed and counts its recipients as unknown.
-        ``resend`` sends it again
+        ``resend`` sends it again. Ten unknown requests in a row end the try, and the next one sends the rest
     :param unknown_timeout: longest wait for a delivery report to resolve a request of unknown outcome, as a timedelta
         or in seconds, counted from the request. The task is deferred meanwhile. It needs a ``callback_url`` on the
         connection
