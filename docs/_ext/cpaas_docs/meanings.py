@@ -7,7 +7,7 @@ from __future__ import annotations
 
 COLUMNS = {
     "row": "Number of the row in the source, from 1. 0 is a test recipient. Empty for one gone from the source.",
-    "recipient": "The phone number with its plus, or the email address. Empty for a row that cannot be used or has gone.",
+    "recipient": "The phone number with its plus, or the email address. Empty for a row that is invalid or gone.",
     "outcome": "One of the values below.",
     "reference": "Reference of the request. Logs, errors and the journal use the same.",
     "message_id": "The service's id of the message.",
