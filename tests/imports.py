@@ -13,7 +13,7 @@ from typing import NamedTuple
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-OURS = {"cpaas_provider", "cpaas_sandbox", "airflow_provider_cpaas", "tests", "cpaas_docs"}
+OURS = {"cpaas_provider", "cpaas_sandbox", "airflow_provider_cpaas", "tests", "cpaas_docs", "dags"}
 CALLS = {"import_module", "importorskip"}
 
 

@@ -80,6 +80,8 @@ PLACES = {
         "tests/unit/docs/test_site.py",
         "tests/cpaas_sandbox/test_command.py",
         "tests/cpaas_sandbox/page/test_page.py",
+        "tests/cpaas_sandbox/pytest_plugin/test_dags.py",
+        "tests/cpaas_sandbox/pytest_plugin/test_light.py",
         "tests/cpaas_sandbox/test_guard.py",
         "tests/unit/sending/campaign/guards/test_send_window_everywhere.py",
         "tests/unit/sending/campaign/test_capped_many.py",

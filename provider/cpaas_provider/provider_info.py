@@ -24,6 +24,7 @@ _GUIDES = (
     "scaling-out",
     "publish-the-receiver",
     "moving-from-an-http-operator",
+    "test-your-dags",
 )
 
 INVALID_NUMBER_REASONS = ", ".join(

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.airflow.harness.examples import read_examples, run_example_dag
+from cpaas_sandbox.pytest_plugin import DagRunResult, RunDag
+from tests.airflow.harness.examples import EXAMPLES, RUN_WITHIN, read_examples
 from tests.sandbox import Sandbox, connection_json
 
 
@@ -92,11 +93,10 @@ def own_database(airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def run_example(examples: Any, cpaas_default: Sandbox) -> Callable[..., Any]:
-    """Run an example DAG to its end, against the sandbox; returns the run."""
-    from tests.airflow.harness.task_runner import forget_campaign_database
+def run_example(airflow_db: object, cpaas_run_dag: RunDag) -> Callable[..., DagRunResult]:
+    """Run an example DAG to its end, as a user's test would, and return the run."""
 
-    # An earlier test may have had a database of its own.
-    forget_campaign_database()
+    def run(dag_id: str, **conf: Any) -> DagRunResult:
+        return cpaas_run_dag(EXAMPLES / f"{dag_id}.py", conf, check=False, timeout=RUN_WITHIN)
 
-    return lambda dag_id, **conf: run_example_dag(dag_id, conf)
+    return run

@@ -15,16 +15,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from cpaas_provider.delivery.receiver.app import create_app
-from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_sandbox.core.default_data import COLUMNS
-from tests.airflow.harness.examples import EXAMPLES, states, xcom
-from tests.ports import listening
-from tests.sandbox import connection_json
-from tests.unit.contacts.listed import BIRTHDAY, EMAIL, NAME, PLAN, POINTS, TAGS, listed
-from tests.unit.contacts.listed import PHONE as PHONE_COLUMN
+from tests.airflow.harness.examples import EXAMPLES
 from tests.unit.delivery.report_builders import report, save_reports, to
-from tests.unit.delivery.running_receiver import running
 from tests.waiting import until
 
 DAG_IDS = {
@@ -44,6 +37,13 @@ DAG_IDS = {
     "unreachable_contacts",
 }
 PHONE, DIGITS = "0803 123 4567", "2348031234567"
+
+pytestmark = pytest.mark.cpaas(region="NG")
+
+
+@pytest.fixture
+def sandbox(cpaas_sandbox):
+    return cpaas_sandbox
 
 
 class TestAllExamples:
@@ -75,44 +75,36 @@ class TestAllExamples:
 
 class TestOtpOnboarding:
     def test_recipient_with_a_verified_code_is_welcomed(self, run_example, sandbox):
-        from cpaas_provider.api import CpaasClient
+        sandbox.set_outcomes(otp={PHONE: "verified"})
+        done = run_example("otp_onboarding", phone=PHONE)
+        assert done.state == "success"
+        assert done.states["revoke_otp"] == "skipped"
+        assert sandbox.sms_to(PHONE).text == "Welcome! Your number is confirmed."
 
-        def person():
-            token = until(lambda: sandbox.inbox("otp")["items"])[0]
-            with CpaasClient(sandbox.url, sandbox.api_key) as client:
-                client.verify_otp(token["id"], token["code"])
+    def test_customer_verifies_the_code_while_the_dag_waits(self, run_example, sandbox):
+        def type_code():
+            until(lambda: sandbox.otps)
+            assert sandbox.otp_to(PHONE).verify()
 
-        app = threading.Thread(target=person)
+        app = threading.Thread(target=type_code)
         app.start()
         done = run_example("otp_onboarding", phone=PHONE)
         app.join(30)
         assert done.state == "success"
-        assert states(done)["revoke_otp"] == "skipped"
-        assert [item["recipient"] for item in sandbox.inbox("sms")["items"]] == [DIGITS]
+        assert sandbox.sms_to(PHONE).recipient == DIGITS
 
-    def test_revokes_a_code_that_cannot_be_verified_any_more(self, run_example, sandbox):
-        def person_without_luck():
-            token = until(lambda: sandbox.inbox("otp")["items"])[0]
-            wrong = "000000" if token["code"] != "000000" else "111111"
-            from cpaas_provider.api import CpaasClient, CpaasNotVerifiedError
-
-            with CpaasClient(sandbox.url, sandbox.api_key) as client:
-                for _ in range(5):
-                    with pytest.raises(CpaasNotVerifiedError):
-                        client.verify_otp(token["id"], wrong)
-
-        app = threading.Thread(target=person_without_luck)
-        app.start()
+    @pytest.mark.parametrize("outcome", ["failed", "expired"])
+    def test_revokes_a_code_that_cannot_be_verified_any_more(self, run_example, sandbox, outcome):
+        sandbox.set_outcomes(otp={PHONE: outcome})
         done = run_example("otp_onboarding", phone=PHONE)
-        app.join(30)
         assert done.state == "failed"
-        assert states(done) == {
+        assert done.states == {
             "request_otp": "success",
             "wait_until_verified": "failed",
             "revoke_otp": "success",
             "welcome": "upstream_failed",
         }
-        assert sandbox.inbox("sms")["total"] == 0
+        assert sandbox.sms == []
 
 
 @pytest.fixture
@@ -168,18 +160,18 @@ class TestApprovedCampaign:
         assert "| Duplicates | 1 |" in form["body"]
         assert "Hello Ada, your points are worth double" in form["body"]
         assert "2348035550301" not in form["body"]
-        assert states(done) == {"check": "success", "approve": "success", "send": state}
-        assert sandbox.inbox("sms")["total"] == sent
+        assert done.states == {"check": "success", "approve": "success", "send": state}
+        assert len(sandbox.sms) == sent
 
 
 class TestAirtimeRewards:
     def test_airtime_is_bought_once_per_winner(self, run_example, sandbox):
         done = run_example("airtime_rewards", winners=3, amount=75)
         assert done.state == "success"
-        bought = sandbox.inbox("airtime")["items"]
-        assert len({item["recipient"] for item in bought}) == len(bought) == 3
-        assert {item["amount"] for item in bought} == {75}
-        assert xcom(done, "report") == {"purchases": 3, "charge": 225}
+        bought = sandbox.airtime
+        assert len({purchase.recipient for purchase in bought}) == len(bought) == 3
+        assert {purchase.amount for purchase in bought} == {75}
+        assert done.xcom("report") == {"purchases": 3, "charge": 225}
 
 
 CUSTOMERS = """CREATE TABLE customers (customer_id INTEGER PRIMARY KEY, first_name, last_name, phone, email, born, plan,
@@ -208,16 +200,16 @@ class Warehouse:
 
 
 @pytest.fixture
-def warehouse(tmp_path, monkeypatch, own_database):
+def warehouse(tmp_path, monkeypatch):
     path = tmp_path / "warehouse.db"
     monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps({"conn_type": "sqlite", "host": str(path)}))
     return Warehouse(path)
 
 
 def by_name(sandbox):
-    rows = list(listed(sandbox).values())
-    assert len({row[NAME] for row in rows}) == len(rows)
-    return {row[NAME]: row for row in rows}
+    rows = sandbox.contacts
+    assert len({row["Name"] for row in rows}) == len(rows)
+    return {row["Name"]: row for row in rows}
 
 
 class TestContactListSync:
@@ -225,25 +217,25 @@ class TestContactListSync:
         self, run_example, sandbox, warehouse, tmp_path
     ):
         folder = f"file://{tmp_path}/out"
-        assert xcom(run_example("contact_list_sync", folder=folder), "summarise")["created"] == 40
-        assert by_name(sandbox)["Ada No 7"] == {
-            NAME: "Ada No 7",
-            PHONE_COLUMN: "2348035550007",
-            EMAIL: "ada7@example.com",
-            BIRTHDAY: "1990-02-03",
-            PLAN: "gold",
-            POINTS: 7,
-            TAGS: ["a", "b"],
+        assert run_example("contact_list_sync", folder=folder).xcom("summarise")["created"] == 40
+        assert sandbox.contact(Name="Ada No 7") == {
+            "Name": "Ada No 7",
+            "Phone": "2348035550007",
+            "Email": "ada7@example.com",
+            "Birthday": "1990-02-03",
+            "Plan": "gold",
+            "Points": 7,
+            "Tags": ["a", "b"],
         }
         warehouse.do("UPDATE customers SET points = 99, tags = NULL WHERE customer_id = 7")
         warehouse.do("DELETE FROM customers WHERE customer_id > 38")
         done = run_example("contact_list_sync", folder=folder)
-        counts = xcom(done, "summarise")
+        counts = done.xcom("summarise")
         assert (counts["created"], counts["updated"], counts["deleted"]) == (0, 1, 2)
-        assert states(done)["alert"] == "skipped"
-        row = by_name(sandbox)["Ada No 7"]
-        assert (row[POINTS], row[TAGS]) == (99, ["a", "b"])
-        assert len(listed(sandbox)) == 38
+        assert done.states["alert"] == "skipped"
+        row = sandbox.contact(Name="Ada No 7")
+        assert (row["Points"], row["Tags"]) == (99, ["a", "b"])
+        assert len(sandbox.contacts) == 38
         files = [path.read_text().splitlines() for path in (tmp_path / "out").glob("*/contacts.jsonl")]
         assert sorted(map(len, files)) == [3, 40]
 
@@ -253,11 +245,9 @@ class TestContactListSync:
         warehouse.do("DELETE FROM customers WHERE customer_id > 20")
         done = run_example("contact_list_sync", folder=folder)
         assert done.state == "failed"
-        assert states(done) == {"sync": "failed", "alert": "success", "summarise": "upstream_failed"}
-        [alert] = sandbox.inbox("sms")["items"]
-        assert alert["recipient"] == "2348035550100"
-        assert "Changes planned: 20." in json.dumps(alert)
-        assert len(listed(sandbox)) == 40
+        assert done.states == {"sync": "failed", "alert": "success", "summarise": "upstream_failed"}
+        assert "Changes planned: 20." in sandbox.sms_to("+2348035550100").text
+        assert len(sandbox.contacts) == 40
 
 
 class TestContactUpdates:
@@ -265,13 +255,13 @@ class TestContactUpdates:
         self, run_example, sandbox, warehouse, tmp_path
     ):
         run_example("contact_list_sync", folder=f"file://{tmp_path}/out")
-        first = xcom(run_example("contact_updates"), "sync")
+        first = run_example("contact_updates").xcom("sync")
         assert (first["rows"], first["unchanged"], first["requests"]) == (40, 40, 0)
         warehouse.add(41, "2026-03-02 10:00:00")
         warehouse.do("UPDATE customers SET plan = 'basic', updated_at = '2026-03-02 10:00:00' WHERE customer_id = 3")
-        second = xcom(run_example("contact_updates"), "sync")
+        second = run_example("contact_updates").xcom("sync")
         assert (second["created"], second["updated"], second["requests"]) == (1, 1, 2)
-        third = xcom(run_example("contact_updates"), "sync")
+        third = run_example("contact_updates").xcom("sync")
         assert (third["rows"], third["requests"]) == (2, 0)
         assert len(by_name(sandbox)) == 41
 
@@ -280,8 +270,8 @@ class TestUnreachableContacts:
     def test_marks_contacts_of_failed_messages_and_creates_none(self, run_example, sandbox, warehouse, tmp_path):
         from cpaas_provider.database.database import open_database
 
-        status = "col_status"
-        sandbox.control("POST", "seed", {"columns": [*COLUMNS, {"id": status, "name": "SMS status", "type": "TEXT"}]})
+        status = "SMS status"
+        sandbox.seed(columns=[*COLUMNS, {"id": "col_status", "name": status, "type": "TEXT"}])
         run_example("contact_list_sync", folder=f"file://{tmp_path}/out")
         # The first is no contact yet.
         warehouse.add(50)
@@ -291,14 +281,14 @@ class TestUnreachableContacts:
             save_reports(store, *(report(number, state, token=reported) for number, state in became.items()))
         done = run_example("unreachable_contacts", campaign="spring")
         assert done.state == "success"
-        counts = xcom(done, "mark")
+        counts = done.xcom("mark")
         assert (counts["updated"], counts["created"], counts["not_in_mode"]) == (1, 0, 1)
         marked = {name: row for name, row in by_name(sandbox).items() if status in row}
         assert {name: row[status] for name, row in marked.items()} == {"Ada No 4": "undelivered"}
 
 
 class TestFailureAlerts:
-    def test_failed_tasks_are_one_sms_with_their_number(self, run_example, sandbox, own_database, monkeypatch):
+    def test_failed_tasks_are_one_sms_with_their_number(self, run_example, sandbox, monkeypatch):
         from cpaas_provider.hooks._receiver import get_receiver_connection
         from cpaas_provider.notifications._runtime.alerts import AlertGroups
         from cpaas_provider.notifications._runtime.background import BackgroundSender
@@ -309,19 +299,17 @@ class TestFailureAlerts:
         monkeypatch.setattr(AlertGroups, "_has_sender", lambda *_: True)
         done = run_example("failure_alerts", files=6, broken=4)
         assert done.state == "failed"
-        assert sandbox.inbox("sms")["total"] == 0
-        until(lambda: sender.run_once() and sandbox.inbox("sms")["items"] and sandbox.inbox("email")["items"])
+        assert sandbox.sms == []
+        until(lambda: sender.run_once() and sandbox.sms and sandbox.emails)
         sender.stop()
-        [alert] = sandbox.inbox("sms")["items"]
-        assert alert["recipient"] == "2348035550100"
-        assert alert["text"].partition(" since ")[0] == "Airflow: 4 alerts"
-        [email] = sandbox.inbox("email")["items"]
-        assert (email["recipient"], email["subject"]) == ("data-team@example.com", "Airflow: DAG failure_alerts failed")
-        assert "failure_alerts.load failed (4) http://localhost:8080/dags/failure_alerts/runs/" in alert["text"]
+        alert = sandbox.sms_to("+2348035550100").text
+        assert alert.partition(" since ")[0] == "Airflow: 4 alerts"
+        assert sandbox.email_to("data-team@example.com").subject == "Airflow: DAG failure_alerts failed"
+        assert "failure_alerts.load failed (4) http://localhost:8080/dags/failure_alerts/runs/" in alert
 
-    def test_run_without_failures_sends_nothing(self, run_example, sandbox, own_database):
+    def test_run_without_failures_sends_nothing(self, run_example, sandbox):
         assert run_example("failure_alerts", files=3).state == "success"
-        assert sandbox.inbox("sms")["total"] == 0
+        assert sandbox.sms == []
 
 
 class TestMappedCampaign:
@@ -336,19 +324,19 @@ class TestMappedCampaign:
     def test_recipients_get_one_message_from_one_partition(self, run_example, sandbox, people, tmp_path):
         done = run_example("mapped_campaign", recipients=people, folder=f"file://{tmp_path}/out")
         assert done.state == "success"
-        summary = xcom(done, "sum_up", "summary")
+        summary = done.xcom("sum_up", "summary")
         assert (summary["partitions"], summary["partitions_failed"]) == (4, 0)
         assert (summary["recipients"], summary["sent"], summary["duplicates"]) == (40, 40, 2)
-        reached = [item["recipient"] for item in sandbox.inbox("sms", limit=100)["items"]]
+        reached = [message.recipient for message in sandbox.sms]
         assert len(reached) == len(set(reached)) == 40
         assert summary["charge"] == sandbox.counters()["charged"]
         assert len(list((tmp_path / "out").glob("*/partition_*.jsonl"))) == 4
 
     def test_failed_partition_is_in_the_sum(self, run_example, sandbox, people, tmp_path):
-        sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "cut_after", "times": 1})
+        sandbox.fault("cut_after", "send_sms", times=1)
         done = run_example("mapped_campaign", recipients=people, folder=f"file://{tmp_path}/out")
         assert done.state == "failed"
-        summary = xcom(done, "sum_up", "summary")
+        summary = done.xcom("sum_up", "summary")
         assert summary["partitions_failed"] == 1
         assert summary["unknown_recipients"] > 0
         assert summary["sent"] + summary["unknown_recipients"] == 40
@@ -356,86 +344,78 @@ class TestMappedCampaign:
 
 class TestNightlyOffer:
     @pytest.fixture
-    def nightly(self, run_example, sandbox, warehouse, tmp_path, monkeypatch):
+    def nightly(self, run_example, cpaas_receiver, warehouse, tmp_path, monkeypatch):
         """Run it for 40 customers at noon in Lagos, with a receiver for the delivery reports."""
         from cpaas_provider.sending.campaign import batcher
 
         noon = dt.datetime(2026, 3, 1, 11, tzinfo=dt.UTC)
         clock = type("Clock", (dt.datetime,), {"now": classmethod(lambda _, zone: noon.astimezone(zone))})
         monkeypatch.setattr(batcher, "datetime", clock)
-        app = create_app(get_receiver_connection, guard=None, emit_metric=lambda *_: None)
-        with listening() as (listener, url), running(app, listener):
-            receiver = {"callback_url": url, "callback_secret": "of-callbacks"}
-            monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **receiver))
-            yield lambda: run_example("nightly_offer", folder=f"file://{tmp_path}/out")
+        return lambda: run_example("nightly_offer", folder=f"file://{tmp_path}/out")
 
     def test_emails_recipients_of_undelivered_sms_once_nine_in_ten_are_delivered(self, nightly, sandbox, warehouse):
         warehouse.do("UPDATE customers SET plan = 'basic' WHERE customer_id > 20")
-        undelivered = ["2348035550007", "2348035550011"]
-        sandbox.control("POST", "seed", {"outcomes": {"sms": dict.fromkeys(undelivered, "undelivered")}})
+        sandbox.set_outcomes(sms=dict.fromkeys(["+2348035550007", "+2348035550011"], "undelivered"))
         done = nightly()
-        assert done.state == "success", states(done)
-        assert xcom(done, "send")["sent"] == 20
-        assert {item["text"].partition(",")[0] for item in sandbox.inbox("sms")["items"]} == {"Hello Ada"}
-        assert xcom(done, "delivered")["delivered"] >= 18
-        emailed = {item["recipient"] for item in sandbox.inbox("email")["items"]}
+        assert done.state == "success", done.states
+        assert done.xcom("send")["sent"] == 20
+        assert {sms.text.partition(",")[0] for sms in sandbox.sms} == {"Hello Ada"}
+        assert done.xcom("delivered")["delivered"] >= 18
+        emailed = {email.recipient for email in sandbox.emails}
         assert emailed >= {"ada7@example.com", "ada11@example.com"}
-        assert len(emailed) == 20 - xcom(done, "delivered")["delivered"]
+        assert len(emailed) == 20 - done.xcom("delivered")["delivered"]
 
     def test_second_run_of_the_day_sends_only_to_new_customers(self, nightly, sandbox, warehouse):
         assert nightly().state == "success"
         warehouse.add(41)
         assert nightly().state == "success"
-        reached = Counter(item["recipient"] for item in sandbox.inbox("sms", limit=100)["items"])
+        reached = Counter(sms.recipient for sms in sandbox.sms)
         assert len(reached) == 41
         assert set(reached.values()) == {1}
 
     def test_emails_nothing_if_less_than_nine_in_ten_are_delivered(self, nightly, sandbox):
-        undelivered = [f"23480355500{number:02}" for number in range(1, 11)]
-        sandbox.control("POST", "seed", {"outcomes": {"sms": dict.fromkeys(undelivered, "undelivered")}})
+        undelivered = [f"+23480355500{number:02}" for number in range(1, 11)]
+        sandbox.set_outcomes(sms=dict.fromkeys(undelivered, "undelivered"))
         done = nightly()
-        assert states(done) == {"send": "success", "delivered": "failed", "email": "upstream_failed"}
-        assert sandbox.inbox("email")["total"] == 0
+        assert done.states == {"send": "success", "delivered": "failed", "email": "upstream_failed"}
+        assert sandbox.emails == []
 
 
 class TestStopReplies:
-    def test_customer_who_replies_stop_gets_no_offer(self, run_example, sandbox, tmp_path, monkeypatch):
-        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'own.db'}")
+    def test_customer_who_replies_stop_gets_no_offer(self, run_example, sandbox, tmp_path):
         file = tmp_path / "people.csv"
         file.write_text("phone\n+2348035550000\n+2348035550001\n+2348035550002\n")
         replies = [{"from": "0803 555 0001", "text": " stop "}, {"from": "08035550002", "text": "thanks"}]
         done = run_example("stop_replies", recipients=str(file), replies=replies)
         assert done.state == "success"
-        assert xcom(done, "opt_out") == 1
-        assert (xcom(done, "offer")["sent"], xcom(done, "offer")["suppressed"]) == (2, 1)
-        reached = {item["recipient"] for item in sandbox.inbox("sms")["items"]}
-        assert reached == {"2348035550000", "2348035550002"}
+        assert done.xcom("opt_out") == 1
+        assert (done.xcom("offer")["sent"], done.xcom("offer")["suppressed"]) == (2, 1)
+        assert {message.recipient for message in sandbox.sms} == {"2348035550000", "2348035550002"}
         # The next run passes the same reply on once more.
         again = run_example("stop_replies", recipients=str(file), replies=replies)
-        assert xcom(again, "opt_out") == 0
+        assert again.xcom("opt_out") == 0
 
 
 class TestTaskflowHook:
     def test_sends_to_number_without_dnd(self, run_example, sandbox):
-        sandbox.control("POST", "seed", {"lookups": [{"phone": DIGITS, "dnd": False}]})
+        sandbox.set_lookup(PHONE, dnd=False)
         done = run_example("taskflow_hook", phone=PHONE)
         assert done.state == "success"
-        assert [item["recipient"] for item in sandbox.inbox("sms")["items"]] == [DIGITS]
-        assert set(xcom(done, "greet")) == {"id", "charge"}
+        assert sandbox.sms_to(PHONE).text == "Hello from Airflow!"
+        assert set(done.xcom("greet")) == {"id", "charge"}
 
     def test_skips_number_with_dnd(self, run_example, sandbox):
-        sandbox.control("POST", "seed", {"lookups": [{"phone": DIGITS, "dnd": True}]})
+        sandbox.set_lookup(PHONE, dnd=True)
         done = run_example("taskflow_hook", phone=PHONE)
-        assert states(done) == {"is_not_dnd": "success", "greet": "skipped"}
-        assert sandbox.inbox("sms")["total"] == 0
+        assert done.states == {"is_not_dnd": "success", "greet": "skipped"}
+        assert sandbox.sms == []
 
 
 class TestEmailUndelivered:
     @pytest.fixture
-    def store(self, tmp_path, monkeypatch):
+    def store(self, run_example):
         from cpaas_provider.database.database import open_database
 
-        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'store.db'}")
         with open_database() as opened:
             yield opened
 
@@ -461,16 +441,16 @@ class TestEmailUndelivered:
             "email_the_undelivered", campaign="spring", contacts=contacts, folder=f"file://{tmp_path}/out"
         )
         assert done.state == "success"
-        assert [item["recipient"] for item in sandbox.inbox("email")["items"]] == ["ada@example.com"]
-        assert xcom(done, "email")["sent"] == 1
+        assert [email.recipient for email in sandbox.emails] == ["ada@example.com"]
+        assert done.xcom("email")["sent"] == 1
 
     def test_sends_no_email_if_every_sms_was_delivered(self, run_example, sandbox, store, contacts, tmp_path):
         self.report_on(store, n2348035550002="delivered")
         done = run_example(
             "email_the_undelivered", campaign="spring", contacts=contacts, folder=f"file://{tmp_path}/out"
         )
-        assert states(done) == {"has_undelivered_sms": "success", "email": "skipped"}
-        assert sandbox.inbox("email")["total"] == 0
+        assert done.states == {"has_undelivered_sms": "success", "email": "skipped"}
+        assert sandbox.emails == []
 
     @pytest.mark.parametrize(
         ("operation", "undelivered", "goes_on"),

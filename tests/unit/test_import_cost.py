@@ -100,6 +100,7 @@ CASES = {
         f"import {OURS}.cli as ours; ours.get_cli_commands()", first="import airflow.cli.cli_config", with_sdk=False
     ),
     "plugin": Case(f"import {OURS}.plugin", first="import airflow.sdk.plugins_manager", with_sdk=False),
+    "pytest plugin": Case("import cpaas_sandbox.pytest_plugin", first="import pytest", with_sdk=False),
 }
 
 
@@ -169,6 +170,10 @@ def test_provider_info_imports_nothing(added: dict[str, list[str]]) -> None:
 
 def test_plugin_imports_only_itself_in_task_processes(added: dict[str, list[str]]) -> None:
     assert set(added["plugin"]) <= {OURS, f"{OURS}.plugin"}
+
+
+def test_pytest_plugin_imports_only_itself_in_runs_of_pytest(added: dict[str, list[str]]) -> None:
+    assert set(added["pytest plugin"]) <= {"__future__", "cpaas_sandbox", "cpaas_sandbox.pytest_plugin"}
 
 
 def test_sources_package_loads_no_source(added: dict[str, list[str]]) -> None:

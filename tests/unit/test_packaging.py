@@ -63,6 +63,7 @@ def test_entry_points_are_those_airflow_needs() -> None:
         ("apache_airflow_provider", "provider_info"),
         ("airflow.plugins", "cpaas"),
         ("console_scripts", "cpaas-sandbox"),
+        ("pytest11", "cpaas_sandbox"),
     }
 
 
@@ -130,6 +131,24 @@ def test_no_path_or_host_of_a_machine_is_packed(built: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             assert str(ROOT).encode() not in archive.read(name), name
+
+
+def test_pytest_finds_the_plugin_in_the_wheel(built: Path, tmp_path: Path) -> None:
+    """A test that requests its fixture finds it by the entry point alone, and the code of the wheel."""
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "packages")
+    (tmp_path / "test_it.py").write_text(
+        "import sys\n"
+        "def test_it(sandbox):\n"
+        "    assert sandbox.sms == []\n"
+        f"    assert sys.modules['cpaas_sandbox.pytest_plugin'].__file__.startswith({str(tmp_path)!r})\n"
+    )
+    # The first distribution on the path counts, so that of this environment is not found.
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "packages")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:schemathesis", "test_it.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_wheel_works_in_its_own_environment(built: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from cpaas_sandbox.core.context import Column, Sandbox
 from cpaas_sandbox.core.validation import Msisdn, in_words, one_of
 from cpaas_sandbox.reports.outcomes import OUTCOMES
 from cpaas_sandbox.service.handlers import contacts
+from cpaas_sandbox.service.handlers.otp import OUTCOMES as OTP_OUTCOMES
 from cpaas_sandbox.service.requests import COLUMN_TYPES, row_body
 
 Text = Annotated[str, Field(min_length=1, max_length=200)]
@@ -61,6 +62,7 @@ class Outcomes(_Strict):
     sms: dict[str, Annotated[str, one_of(OUTCOMES["sms"])]] = {}
     email: dict[str, Annotated[str, one_of(OUTCOMES["email"])]] = {}
     airtime: dict[str, Annotated[str, one_of(OUTCOMES["airtime"])]] = {}
+    otp: dict[str, Annotated[str, one_of(OTP_OUTCOMES)]] = {}
 
 
 def _check_ids(columns: list[SeedColumn]) -> list[SeedColumn]:

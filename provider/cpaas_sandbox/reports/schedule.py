@@ -14,7 +14,7 @@ from typing import Any
 from cpaas_sandbox.core.context import Sandbox
 from cpaas_sandbox.core.database import Row
 from cpaas_sandbox.reports.formats import EVENTS, PlannedReport, ReportSubject, render
-from cpaas_sandbox.reports.outcomes import IN_FLIGHT, RANK, Outcome, hit, seeded_uniform
+from cpaas_sandbox.reports.outcomes import IN_FLIGHT, RANK, REASONS, Outcome, hit, seeded_uniform
 
 _BOOK = """
 INSERT INTO reports
@@ -28,6 +28,7 @@ FROM reports WHERE seq = ?"""
 _MESSAGE = """
 SELECT d.*, m.callback, m.external_ref, m.is_trackable FROM deliveries d JOIN messages m ON m.id = d.message_id
 WHERE d.recipient = ? AND """
+_UNSENT = "message_id = ? AND recipient = ? AND state = 'pending' AND attempts = 0 AND due > ?"
 # The share of the duplicated reports that is sent three times.
 _THRICE = 0.25
 
@@ -150,8 +151,18 @@ def _report_one(sandbox: Sandbox, row: Row, status: str, reason: str | None) -> 
         raise ValueError(f"status: must be one of {', '.join(allowed)}")
     if status == "clicked" and row["kind"] == "sms" and not row["is_trackable"]:
         raise ValueError("status: only trackable messages can be clicked")
-    if RANK[status] > RANK[row["outcome"]]:
+    if RANK[status] > RANK[row["outcome"]] or (status in REASONS and _drop_unsent(sandbox, row)):
         sql = "UPDATE deliveries SET outcome = ?, reason = ? WHERE seq = ?"
         sandbox.database.execute(sql, [status, reason, row["seq"]])
     subject = ReportSubject(row["kind"], row["message_id"], row["external_ref"], row["callback"])
     return schedule(sandbox, subject, [PlannedReport(row["recipient"], status, sandbox.clock.now(), reason)])
+
+
+def _drop_unsent(sandbox: Sandbox, row: Row) -> bool:
+    """Drop the later reports of a recipient, which a failure contradicts; return whether there were any."""
+    values = [row["message_id"], row["recipient"], sandbox.clock.now()]
+    count = sandbox.database.number(f"SELECT count(*) FROM reports WHERE {_UNSENT}", values)  # noqa: S608 - text of ours
+    if count:
+        sandbox.database.execute(f"DELETE FROM reports WHERE {_UNSENT}", values)  # noqa: S608 - text of ours
+        sandbox.counters.add("reports.booked", n=-count)
+    return bool(count)

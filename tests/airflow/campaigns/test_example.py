@@ -10,14 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cpaas_provider.delivery.receiver.app import create_app
-from cpaas_provider.hooks._receiver import get_receiver_connection
-from tests.airflow.harness.examples import EXAMPLES, states, xcom
-from tests.ports import listening
+from tests.airflow.harness.examples import EXAMPLES
 from tests.reading import results_in
-from tests.sandbox import connection_json
-from tests.system.demo_figures import everything_in
-from tests.unit.delivery.running_receiver import running
 
 CSV = EXAMPLES / "data" / "customers.csv"
 PEOPLE = [(f"0803555010{n}", f"person{n}@example.com") for n in range(1, 7)]
@@ -25,7 +19,12 @@ NUMBERS = [f"234{phone[1:]}" for phone, _ in PEOPLE]
 COLLEAGUE, COLLEAGUE_S_ADDRESS = "2348035550100", "ada.colleague@example.com"
 
 
-pytestmark = pytest.mark.usefixtures("own_database")
+pytestmark = pytest.mark.cpaas(region="NG")
+
+
+@pytest.fixture
+def sandbox(cpaas_sandbox):
+    return cpaas_sandbox
 
 
 def listing(*customers: tuple[str, ...]) -> str:
@@ -41,22 +40,21 @@ def small_list(tmp_path, sandbox):
     file = tmp_path / "six.csv"
     file.write_text(listing(*((f"Person {phone[-1]}", phone, email) for phone, email in PEOPLE)))
     phones = [COLLEAGUE, *NUMBERS]
-    sandbox.control("POST", "seed", {"lookups": [{"phone": number, "dnd": False} for number in phones]})
+    sandbox.seed(lookups=[{"phone": number, "dnd": False} for number in phones])
     return str(file)
 
 
 @pytest.fixture
-def campaign(run_example, sandbox, small_list, tmp_path, monkeypatch):
+def campaign(run_example, sandbox, small_list, tmp_path):
     """Run the campaign for the six, two to a request."""
-    connection = connection_json(sandbox.connection, recipients_per_request=2)
-    monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection)
+    sandbox.connect(recipients_per_request=2, max_concurrency=16)
     return lambda **conf: run_example(
         "customer_campaign", **{"csv": small_list, "folder": f"file://{tmp_path}/out", **conf}
     )
 
 
 def sent_to(sandbox, channel="sms"):
-    return Counter(item["recipient"] for item in everything_in(sandbox, channel))
+    return Counter(message.recipient for message in (sandbox.sms if channel == "sms" else sandbox.emails))
 
 
 def outcomes(tmp_path: Path, task_id: str) -> list[dict]:
@@ -113,11 +111,11 @@ def check_results(tmp_path: Path) -> None:
 class TestWholeList:
     def test_two_runs_agree_with_the_service_and_the_second_changes_no_row(self, run_example, sandbox, tmp_path):
         folder = {"folder": f"file://{tmp_path}/out"}
-        sandbox.control("POST", "seed", {"lookups": [{"phone": COLLEAGUE, "dnd": False}]})
+        sandbox.set_lookup(COLLEAGUE, dnd=False)
         balance_before = sandbox.counters()["balance"]
         done = run_example("customer_campaign", **folder)
         assert done.state == "success"
-        first = xcom(done, "summarise", "summary")
+        first = done.xcom("summarise", "summary")
         counters = sandbox.counters()
         check, contacts, sms, email = (first[step] for step in ("check", "contacts", "sms", "email"))
 
@@ -140,7 +138,7 @@ class TestWholeList:
         assert set(sent_to(sandbox).values()) == {1}
         check_results(tmp_path)
 
-        second = xcom(run_example("customer_campaign", **folder), "summarise", "summary")
+        second = run_example("customer_campaign", **folder).xcom("summarise", "summary")
         again = sandbox.counters()
         assert again["lookups"] == counters["lookups"]
         assert second["contacts"]["unchanged"] == contacts["created"]
@@ -158,12 +156,12 @@ class TestWholeList:
 
 class TestFailures:
     def test_unknown_request_fails_the_run_and_is_not_resent(self, campaign, sandbox, tmp_path):
-        sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "cut_after", "times": 1, "after": 1})
+        sandbox.fault("cut_after", "send_sms", times=1, after=1)
         run = campaign()
         assert run.state == "failed"
-        assert states(run)["send_sms"] == "failed"
-        assert states(run)["send_email"] == "success"
-        sms = xcom(run, "summarise", "summary")["sms"]
+        assert run.states["send_sms"] == "failed"
+        assert run.states["send_email"] == "success"
+        sms = run.xcom("summarise", "summary")["sms"]
         # The first requests have one recipient each, until charge and balance agree.
         assert (sms["sent"], sms["unknown_recipients"], sms["not_sent"]) == (6, 1, 0)
         assert sent_to(sandbox) == Counter([COLLEAGUE, *NUMBERS])
@@ -171,7 +169,7 @@ class TestFailures:
         assert [number for number in NUMBERS if told[number] == "unknown"] == NUMBERS[:1]
 
     def test_rejected_test_recipient_stops_the_sms_campaign(self, campaign, sandbox):
-        sandbox.control("POST", "seed", {"refused_recipients": [COLLEAGUE]})
+        sandbox.reject(COLLEAGUE)
         run = campaign()
         assert run.state == "failed"
         assert sent_to(sandbox) == {}
@@ -182,24 +180,24 @@ class TestFailures:
         numbers = [f"2348035550{n}" for n in range(200, 230)]
         many.write_text(listing(*(("Person", f"+{number}", "") for number in numbers)))
         seeds = {"lookups": [{"phone": number, "dnd": False} for number in numbers], "refused_recipients": [numbers[3]]}
-        sandbox.control("POST", "seed", seeds)
+        sandbox.seed(**seeds)
         run = campaign(csv=str(many))
-        assert states(run)["send_sms"] == "success"
+        assert run.states["send_sms"] == "success"
         assert sent_to(sandbox) == Counter([COLLEAGUE, *numbers]) - Counter([numbers[3]])
         assert by_recipient(tmp_path, "send_sms")[numbers[3]] == "rejected"
 
     def test_many_rejections_fail_the_run(self, campaign, sandbox):
-        sandbox.control("POST", "seed", {"refused_recipients": [NUMBERS[3]]})
+        sandbox.reject(NUMBERS[3])
         run = campaign()
         assert run.state == "failed"
-        assert xcom(run, "summarise", "summary")["sms"]["rejected"] == 1
+        assert run.xcom("summarise", "summary")["sms"]["rejected"] == 1
 
     def test_empty_account_stops_the_campaign_and_names_recipients_not_sent_to(self, campaign, sandbox):
         sandbox.control("PUT", "prices", {"email": 0, "lookup": 0, "sms": 4})
-        sandbox.control("PUT", "balance", {"balance": 14})
+        sandbox.set_balance(14)
         run = campaign()
         assert run.state == "failed"
-        summary = xcom(run, "summarise", "summary")
+        summary = run.xcom("summarise", "summary")
         assert (summary["sms"]["sent"], summary["sms"]["not_sent"]) == (3, 4)
         assert summary["balance"] == 2
         assert summary["email"]["sent"] == 7
@@ -209,17 +207,16 @@ class TestFailures:
         file.write_text(listing(("Ada", *PEOPLE[0])).replace("birthday", "born"))
         run = campaign(csv=str(file))
         assert run.state == "failed"
-        assert states(run)["sync_contacts"] == "failed"
+        assert run.states["sync_contacts"] == "failed"
         assert sandbox.counters()["sms"]["recipients"] == 0
 
-    def test_staging_connection_sends_only_to_allowed_recipients(self, campaign, sandbox, monkeypatch):
+    def test_staging_connection_sends_only_to_allowed_recipients(self, campaign, sandbox):
         colleague = [f"+{COLLEAGUE}", COLLEAGUE_S_ADDRESS]
         allowed = [*colleague, f"+{NUMBERS[1]}", PEOPLE[2][1]]
-        connection = connection_json(sandbox.connection, allowed_recipients=allowed)
-        monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection)
+        sandbox.connect(allowed_recipients=allowed)
         run = campaign()
         assert run.state == "success"
-        sms = xcom(run, "summarise", "summary")["sms"]
+        sms = run.xcom("summarise", "summary")["sms"]
         assert (sms["sent"], sms["not_allowed"]) == (2, 5)
         assert sent_to(sandbox) == Counter([COLLEAGUE, NUMBERS[1]])
         assert sent_to(sandbox, "email") == Counter([COLLEAGUE_S_ADDRESS, PEOPLE[2][1]])
@@ -227,22 +224,16 @@ class TestFailures:
 
 class TestDelivery:
     @pytest.fixture
-    def reported(self, sandbox, small_list, tmp_path, monkeypatch):
-        """A receiver at the connection's callback_url, so that the service reports what becomes of messages."""
-        app = create_app(get_receiver_connection, guard=None, emit_metric=lambda *_: None)
-        with listening() as (listener, url), running(app, listener):
-            receiver = {"callback_url": url, "callback_secret": "of-callbacks"}
-            monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **receiver))
-            yield {"csv": small_list, "folder": f"file://{tmp_path}/out"}
+    def reported(self, cpaas_receiver, small_list, tmp_path):
+        return {"csv": small_list, "folder": f"file://{tmp_path}/out"}
 
     def test_delivery_is_waited_for_and_reported_per_recipient(self, run_example, sandbox, reported, tmp_path):
         undelivered, bounced = NUMBERS[2], PEOPLE[4][1]
-        statuses = {"sms": {undelivered: "undelivered"}, "email": {bounced: "bounced"}}
-        sandbox.control("POST", "seed", {"outcomes": statuses})
-        sandbox.control("PUT", "settings", {"report_in_flight": True, "report_disorder": 1, "report_duplicate_rate": 1})
+        sandbox.set_outcomes(sms={undelivered: "undelivered"}, email={bounced: "bounced"})
+        sandbox.set(report_in_flight=True, report_disorder=1, report_duplicate_rate=1)
         run = run_example("customer_campaign", **reported)
         assert run.state == "success"
-        summary = xcom(run, "summarise", "summary")
+        summary = run.xcom("summarise", "summary")
         for step, reached, not_sent in (("sms_delivered", 6, undelivered), ("email_delivered", 6, bounced)):
             told = summary[step]
             assert (told["expected"], told["delivered"], told["undelivered"], told["conflicts"]) == (7, reached, 1, 0)
@@ -250,15 +241,15 @@ class TestDelivery:
             assert [who for who, outcome in said.items() if outcome != "delivered"] == [not_sent]
 
     def test_delivery_to_too_few_recipients_fails_the_run(self, run_example, sandbox, reported):
-        sandbox.control("POST", "seed", {"outcomes": {"sms": dict.fromkeys(NUMBERS[:3], "undelivered")}})
+        sandbox.set_outcomes(sms=dict.fromkeys(NUMBERS[:3], "undelivered"))
         run = run_example("customer_campaign", **reported)
         assert run.state == "failed"
-        assert states(run)["sms_delivered"] == "success"
-        assert xcom(run, "summarise", "summary")["sms_delivered"]["undelivered"] == 3
+        assert run.states["sms_delivered"] == "success"
+        assert run.xcom("summarise", "summary")["sms_delivered"]["undelivered"] == 3
 
     def test_delivery_is_not_waited_for_without_callback_url_and_the_log_says_so(self, campaign, sandbox, caplog):
         run = campaign()
         assert run.state == "success"
-        told = states(run)
+        told = run.states
         assert {told["sms_delivered"], told["email_delivered"]} == {"skipped"}
         assert "has no callback_url" in caplog.text

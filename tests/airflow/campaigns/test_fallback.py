@@ -9,18 +9,13 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.delivery.receiver.app import create_app
-from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.task_groups import UndeliveredSource, deliver_with_fallback
-from tests.airflow.harness.examples import bounded, states
+from tests.airflow.harness.examples import bounded
 from tests.airflow.harness.running import run
 from tests.airflow.harness.tries import new_dag
-from tests.ports import listening
 from tests.reading import results_in
-from tests.sandbox import connection_json
-from tests.unit.delivery.running_receiver import running
 
-pytestmark = pytest.mark.usefixtures("own_database")
+pytestmark = pytest.mark.cpaas(region="NG")
 
 NUMBERS = [f"234803555080{number}" for number in range(1, 6)]
 ADDRESSES = [f"person{number}@example.com" for number in range(1, 6)]
@@ -29,38 +24,39 @@ SENDERS = {"sms": "Example", "whatsapp": "Example", "email": "news@example.com"}
 
 
 @pytest.fixture
-def fallback(run_example, sandbox, tmp_path, monkeypatch):
+def sandbox(cpaas_sandbox):
+    return cpaas_sandbox
+
+
+@pytest.fixture
+def fallback(run_example, sandbox, cpaas_receiver, tmp_path):
     """Run the example for five recipients and one without a phone, with a receiver for the reports."""
     file = tmp_path / "six.csv"
     rows = [f"+{phone},{email},Person" for phone, email in zip(NUMBERS, ADDRESSES, strict=True)]
     file.write_text("\n".join(["phone,email,name", *rows, ",without.phone@example.com,Person", ""]))
-    app = create_app(get_receiver_connection, guard=None, emit_metric=lambda *_: None)
-    with listening() as (listener, url), running(app, listener):
-        receiver = {"callback_url": url, "callback_secret": "of-callbacks", "recipients_per_request": 1}
-        monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **receiver))
-        yield lambda: run_example("fallback_campaign", csv=str(file), folder=f"file://{tmp_path}/out")
+    sandbox.connect(recipients_per_request=1)
+    return lambda: run_example("fallback_campaign", csv=str(file), folder=f"file://{tmp_path}/out")
 
 
 def sent(sandbox: Any, kind: str) -> Counter[str]:
-    return Counter(item["recipient"] for item in sandbox.inbox(kind)["items"])
+    return Counter(message.recipient for message in (sandbox.sms if kind == "sms" else sandbox.emails))
 
 
 def by_channel(sandbox: Any, channel: str) -> Counter[str]:
-    items = sandbox.inbox("sms")["items"]
-    return Counter(item["recipient"] for item in items if item["channel"] == channel)
+    return Counter(message.recipient for message in sandbox.sms if message.channel == channel)
 
 
 class TestRun:
     def test_each_channel_sends_to_recipients_the_previous_did_not_reach(self, fallback, sandbox):
-        sandbox.control("POST", "seed", {"outcomes": {"sms": dict.fromkeys(NUMBERS[2:], "undelivered")}})
+        sandbox.set_outcomes(sms=dict.fromkeys(NUMBERS[2:], "undelivered"))
         done = fallback()
-        assert done.state == "success", states(done)
+        assert done.state == "success", done.states
         assert by_channel(sandbox, "sms") == Counter(NUMBERS)
         assert by_channel(sandbox, "whatsapp") == Counter(NUMBERS[2:])
         assert sent(sandbox, "email") == Counter([*ADDRESSES[2:], "without.phone@example.com"])
 
     def test_group_in_a_dag_with_native_rendering_does_the_same(self, fallback, sandbox, tmp_path):
-        sandbox.control("POST", "seed", {"outcomes": {"sms": dict.fromkeys(NUMBERS[2:], "undelivered")}})
+        sandbox.set_outcomes(sms=dict.fromkeys(NUMBERS[2:], "undelivered"))
         params = {"csv": str(tmp_path / "six.csv"), "folder": f"file://{tmp_path}/out", "text": "1e5"}
         with new_dag(params=params, render_template_as_native_obj=True) as dag:
             deliver_with_fallback(
@@ -78,16 +74,16 @@ class TestRun:
         assert done.state(f"{GROUP}.email") == "success"
         assert by_channel(sandbox, "sms") == Counter(NUMBERS)
         assert sent(sandbox, "email") == Counter([*ADDRESSES[2:], "without.phone@example.com"])
-        assert {item["text"] for item in sandbox.inbox("email")["items"]} == {"1e5"}
+        assert {email.text for email in sandbox.emails} == {"1e5"}
 
     @pytest.mark.parametrize(("channel", "status"), [("sms", "clicked"), ("email", "clicked"), ("email", "opened")])
     def test_recipient_who_opened_or_clicked_gets_nothing_on_the_next_channel(
         self, fallback, sandbox, tmp_path, channel: str, status: str
     ) -> None:
         first, failed = (NUMBERS, "undelivered") if channel == "sms" else (ADDRESSES, "bounced")
-        sandbox.control("POST", "seed", {"outcomes": {channel: {first[0]: status, first[1]: failed}}})
+        sandbox.set_outcomes(**{channel: {first[0]: status, first[1]: failed}})
         # All reports of a recipient come together, the strongest first.
-        sandbox.control("PUT", "settings", {"report_disorder": 1})
+        sandbox.set(report_disorder=1)
         sms = {"channel": "sms", "content": "Closed on Friday.", "sender_id": SENDERS["sms"], "is_trackable": True}
         email = {"channel": "email", "content": "Closed on Friday.", "sender_id": SENDERS["email"]}
         with new_dag() as dag:
@@ -113,7 +109,7 @@ class TestRun:
         file.write_text(file.read_text().replace(",without.phone@example.com,Person\n", ""))
         done = fallback()
         assert done.state == "success"
-        assert states(done) == {
+        assert done.states == {
             f"{GROUP}.sms": "success",
             f"{GROUP}.sms_delivered": "success",
             f"{GROUP}.whatsapp": "skipped",
@@ -124,10 +120,10 @@ class TestRun:
         assert sent(sandbox, "email") == Counter()
 
     def test_failed_campaign_stops_the_later_channels(self, fallback, sandbox):
-        sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "unauthorized"})
+        sandbox.fault("unauthorized", "send_sms")
         done = fallback()
         assert done.state == "failed"
-        assert states(done)[f"{GROUP}.email"] == "upstream_failed"
+        assert done.states[f"{GROUP}.email"] == "upstream_failed"
         assert sent(sandbox, "email") == Counter()
 
 
@@ -203,14 +199,9 @@ class TestSource:
 
 
 @pytest.fixture
-def receiver(sandbox, cpaas_default, monkeypatch):
-    """Two connections whose delivery reports arrive."""
-    app = create_app(get_receiver_connection, guard=None, emit_metric=lambda *_: None)
-    with listening() as (listener, url), running(app, listener):
-        extras = {"callback_url": url, "callback_secret": "of-callbacks", "default_region": "NG"}
-        monkeypatch.setenv("AIRFLOW_CONN_CPAAS_DEFAULT", connection_json(sandbox.connection, **extras))
-        monkeypatch.setenv("AIRFLOW_CONN_SECOND", connection_json(sandbox.connection, **extras))
-        yield
+def receiver(airflow_db, sandbox, cpaas_receiver):
+    """Have two connections whose delivery reports arrive."""
+    sandbox.connect("second")
 
 
 class TestUnknown:
@@ -221,7 +212,7 @@ class TestUnknown:
         """Run two channels, of which the first one's responses are lost."""
 
         def run_group(*, rows: int, wait: float, kind: str, **params: Any) -> Any:
-            sandbox.control("POST", "faults", {"operation": "send_sms", "kind": kind, **params})
+            sandbox.fault(kind, "send_sms", **params)
             with new_dag() as dag:
                 deliver_with_fallback(
                     "group",
@@ -242,7 +233,7 @@ class TestUnknown:
 
     @pytest.mark.parametrize("rows", [1, 3])
     def test_unknown_step_waits_for_reports(self, group, sandbox, rows: int) -> None:
-        sandbox.control("PUT", "settings", {"report_delay_seconds": 3})
+        sandbox.set(report_delay_seconds=3)
         done = group(rows=rows, wait=60, kind="cut_after")
         assert (done.state("group.sms"), done.state("group.sms_delivered")) == ("success", "success")
         assert (sent(sandbox, "sms"), sent(sandbox, "email")) == (Counter(NUMBERS[:rows]), Counter())
@@ -283,7 +274,7 @@ class TestForms:
             done = run(dag)
         assert done.state(f"group.{steps[0]}") == "success"
         assert [done.state(f"group.{one}") for one in steps[1:]] == ["skipped"] * (len(steps) - 1)
-        assert len(sandbox.inbox("sms")["items"]) + len(sandbox.inbox("email")["items"]) == len(rows)
+        assert len(sandbox.sms) + len(sandbox.emails) == len(rows)
 
 
 @pytest.mark.parametrize(

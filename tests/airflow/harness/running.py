@@ -17,6 +17,8 @@ from airflow.serialization.serialized_objects import DagSerialization, LazyDeser
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from airflow import settings
+
 BUNDLE = "tests"
 
 
@@ -82,7 +84,7 @@ class DagRunResult:
 
 
 @cache
-def _add_bundle() -> None:
+def _add_bundle(database: str | None) -> None:
     with create_session() as session:
         session.merge(DagBundleModel(name=BUNDLE))
 
@@ -93,7 +95,7 @@ def register(dag: DAG) -> SerializedDAG:
     A DAG bag writes the same, after looking for all that an earlier version may have left. Nothing of that is here: a
     DAG without schedule and assets needs its own rows and no more.
     """
-    _add_bundle()
+    _add_bundle(settings.SQL_ALCHEMY_CONN)
     dag.check_cycle()
     dag.resolve_template_files()
     written = LazyDeserializedDAG.from_dag(dag)

@@ -322,6 +322,24 @@ def test_invalid_query_of_outcomes_is_refused(sandbox: Harness, query: str) -> N
     assert sandbox.call("GET", f"/_control/outcomes/{query}").status_code == 400
 
 
+def test_failure_on_demand_replaces_reports_that_are_still_to_come(frozen: Harness, receiver: Receiver) -> None:
+    frozen.settings(report_delay_seconds=HOUR)
+    record = frozen.sms(recipients=f"{ADA},{BAYO}", callback=receiver.url).json()
+    failure = {"recipient": ADA, "status": "undelivered", "message_id": record["id"]}
+    frozen.control("POST", "reports", failure)
+    frozen.advance(HOUR)
+    assert frozen.reported()["booked"] == 2
+    assert {(body["recipient"], body["status"]) for body in receiver.bodies} == {
+        (ADA, "undelivered"), (BAYO, "delivered"),
+    }  # fmt: skip
+    outcomes = frozen.control("GET", "outcomes/sms")["items"]
+    assert {item["recipient"]: item["outcome"] for item in outcomes} == {ADA: "undelivered", BAYO: "delivered"}
+    # What was delivered stays delivered: a late failure contradicts it.
+    frozen.control("POST", "reports", failure | {"recipient": BAYO})
+    assert frozen.reported()["booked"] == 3
+    assert frozen.control("GET", "outcomes/sms")["counts"] == {"undelivered": 1, "delivered": 1}
+
+
 def test_reports_are_found_by_message(sandbox: Harness, receiver: Receiver) -> None:
     record = sandbox.sms(recipients=f"{ADA},{BAYO}", callback=receiver.url).json()
     sandbox.sms(callback=receiver.url)

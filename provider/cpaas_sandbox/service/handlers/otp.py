@@ -17,6 +17,9 @@ from cpaas_sandbox.service.http import Request
 SENT, VERIFIED, EXPIRED, FAILED, REVOKED = 1, 2, 3, 4, 5
 STATUS = {SENT: "SENT", VERIFIED: "VERIFIED", EXPIRED: "EXPIRED", FAILED: "FAILED", REVOKED: "REVOKED"}
 
+OUTCOMES = {"verified": VERIFIED, "expired": EXPIRED, "failed": FAILED, "revoked": REVOKED}
+"""Outcomes that can be seeded by recipient, and the status of the passcode right after its request."""
+
 _INSERT = """
 INSERT INTO otps (id, recipient, channel, code, text, status, charge, created, expires)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
@@ -28,9 +31,9 @@ def current_status(row: Row, now: float) -> int:
     return EXPIRED if expired else int(row["status"])
 
 
-def _record(sandbox: Sandbox, row: Row) -> dict[str, Any]:
-    """Return the token's record; the code is never part of it."""
-    status = current_status(row, sandbox.clock.now())
+def _record(sandbox: Sandbox, row: Row, is_new: bool = False) -> dict[str, Any]:
+    """Return the token's record; the code is never part of it. A new token is SENT, whatever becomes of it."""
+    status = SENT if is_new else current_status(row, sandbox.clock.now())
     updated = row["expires"] if status == EXPIRED else row["updated"]
     if sandbox.settings.otp_status_mode == "sent":
         status, updated = SENT, None
@@ -68,10 +71,19 @@ def request_token(sandbox: Sandbox, request: Request) -> dict[str, Any]:
     now = sandbox.clock.now()
     text = f"Your verification code is {code}. It expires in {minutes:g} minutes."
     token_id, channel = uuid.uuid4().hex, body.get("channel", "sms")
-    values = [token_id, body["recipient"], channel, code, text, SENT, charge, now, now + 60 * minutes]
+    status, expires = _seeded(sandbox, body["recipient"], now, now + 60 * minutes)
+    values = [token_id, body["recipient"], channel, code, text, status, charge, now, expires]
     sandbox.database.execute(_INSERT, values)
     sandbox.counters.add("otp.requested")
-    return _record(sandbox, _found(sandbox, token_id))
+    row = sandbox.database.row("SELECT * FROM otps WHERE id = ?", [token_id])
+    assert row is not None  # noqa: S101 - it was inserted above
+    return _record(sandbox, row, is_new=True)
+
+
+def _seeded(sandbox: Sandbox, recipient: str, now: float, expires: float) -> tuple[int, float]:
+    """Return the stored status and the expiry of a new token, as they are seeded for the recipient."""
+    status = OUTCOMES.get(sandbox.outcomes.get("otp", {}).get(recipient, ""), SENT)
+    return (SENT, now) if status == EXPIRED else (status, expires)
 
 
 def verify(sandbox: Sandbox, request: Request) -> dict[str, Any]:

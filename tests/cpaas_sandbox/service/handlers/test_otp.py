@@ -171,3 +171,26 @@ def test_otp_is_charged(sandbox: Harness) -> None:
     sandbox.refused(402, "POST", "/otp/request_token", {"recipient": ADA})
     assert sandbox.counters()["balance"] == 1.0
     assert sandbox.counters()["otp"]["requested"] == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "number", "word"),
+    [("verified", 2, "VERIFIED"), ("expired", 3, "EXPIRED"), ("failed", 4, "FAILED"), ("revoked", 5, "REVOKED")],
+)
+def test_seeded_outcome_is_the_status_after_the_response_to_the_request(
+    sandbox: Harness, outcome: str, number: int, word: str
+) -> None:
+    sandbox.control("POST", "seed", {"outcomes": {"otp": {ADA: outcome}}})
+    record = sandbox.ok("POST", "/otp/request_token", {"recipient": ADA})
+    assert (record["status"], record["status_desc"]) == (1, "SENT")
+    assert "updated_datetime" not in record
+    assert status(sandbox, record["id"]) == (number, word)
+    assert sandbox.inbox("otp")[0]["status_desc"] == word
+    other, _ = requested(sandbox, recipient=BAYO)
+    assert status(sandbox, other) == (1, "SENT")
+
+
+def test_outcome_that_a_passcode_cannot_have_is_refused(sandbox: Harness) -> None:
+    refused = sandbox.call("POST", "/_control/seed", {"outcomes": {"otp": {ADA: "delivered"}}})
+    assert refused.status_code == 400
+    assert "must be one of verified, expired, failed, revoked" in refused.text
