@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from sqlalchemy import (
@@ -153,19 +153,29 @@ class _DocumentInsert:
         return {"rows": self.given.document(short), **texts}
 
 
-def insert_many(connection: Connection, insertion: Insert, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+class Statement(NamedTuple):
+    """A statement of PostgreSQL whose result is not needed, in the form of its driver."""
+
+    text: str
+    values: Mapping[str, Any]
+
+
+def insert_many(
+    connection: Connection, insertion: Insert, rows: Sequence[Row], before: Statement | None = None
+) -> list[tuple[Any, ...]]:
     """Insert rows, and return what ``RETURNING`` yields, as the driver returns it.
 
     Databases other than SQLite and PostgreSQL return nothing.
 
     :param insertion: without values of its own; the same object each time, because its compiled form is cached
     :param rows: all with the same columns
+    :param before: runs first, see ``select_at_once``
     """
     found: list[tuple[Any, ...]] = []
     if rows and connection.dialect.name not in REPORT_DIALECTS:
         connection.execute(insertion, list(rows))
         return found
-    for _, result in _inserted(connection, insertion, rows):
+    for _, result in _inserted(connection, insertion, rows, before):
         if result.returns_rows:
             found.extend(_rows(connection, result))
     return found
@@ -191,7 +201,7 @@ def insert_missing(connection: Connection, insertion: Insert, rows: Sequence[Row
 
 
 def _inserted(
-    connection: Connection, insertion: Insert, rows: Sequence[Row]
+    connection: Connection, insertion: Insert, rows: Sequence[Row], before: Statement | None = None
 ) -> Iterator[tuple[Sequence[Row], CursorResult[Any]]]:
     """Insert rows, and yield the rows and the result of each statement."""
     if not rows:
@@ -200,11 +210,23 @@ def _inserted(
     if dialect.name == "postgresql":
         whole = _document_insert(insertion, dialect, names)
         for batch in batched(rows, BATCH):
-            yield batch, connection.exec_driver_sql(whole.text, whole.values(batch))
+            yield batch, _execute(connection, whole.text, whole.values(batch), before)
+            before = None
     else:
         prepared = _values_insert(insertion, dialect, names)
         for batch in batched(rows, MAX_ROWS):
             yield batch, connection.exec_driver_sql(prepared.text(len(batch)), prepared.values(batch))
+
+
+def _execute(
+    connection: Connection, text: str, values: Mapping[str, Any], before: Statement | None
+) -> CursorResult[Any]:
+    """Run a statement of PostgreSQL after another one, if the driver can in one round trip."""
+    if before is not None and connection.dialect.driver == "psycopg2":
+        text, values = f"{before.text}; {text}", {**before.values, **values}
+    elif before is not None:
+        connection.exec_driver_sql(before.text, dict(before.values))
+    return connection.exec_driver_sql(text, dict(values))
 
 
 def _rows(connection: Connection, result: CursorResult[Any]) -> list[tuple[Any, ...]]:
@@ -217,17 +239,22 @@ def _rows(connection: Connection, result: CursorResult[Any]) -> list[tuple[Any, 
     return rows
 
 
-def select_at_once(connection: Connection, query: Query, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def select_at_once(
+    connection: Connection, query: Query, values: Mapping[str, Any], before: Statement | None = None
+) -> list[tuple[Any, ...]]:
     """Return the rows of a query for texts and numbers, in no order.
 
     SQLite returns them as one JSON array: its driver releases the GIL for each row, and getting it back takes longer
     than the query when other threads are busy.
 
     :param query: the same object each time, because its compiled form is cached; without lists of values
+    :param before: runs first. The query sees all that was committed before this ended, also while it waited for a lock
     """
     text, names, fixed = _text_of(query, connection.dialect)
     given = {**fixed, **values}
-    result = connection.exec_driver_sql(text, given if names is None else tuple(given[name] for name in names))
+    if names is None:
+        return _rows(connection, _execute(connection, text, given, before))
+    result = connection.exec_driver_sql(text, tuple(given[name] for name in names))
     if connection.dialect.name != "sqlite":
         return _rows(connection, result)
     return [tuple(row) for row in json.loads(result.scalar_one())]

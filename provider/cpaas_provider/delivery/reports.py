@@ -28,22 +28,22 @@ class DeliveryStatus(IntEnum):
     OPENED = 40
     CLICKED = 50
 
-    @property
+    @functools.cached_property
     def final(self) -> bool:
         """Whether something became of it."""
         return self is not DeliveryStatus.IN_FLIGHT
 
-    @property
+    @functools.cached_property
     def reached(self) -> bool:
         """Whether the message reached the recipient. It counts as delivered, everywhere."""
         return self in (DeliveryStatus.DELIVERED, DeliveryStatus.OPENED, DeliveryStatus.CLICKED)
 
-    @property
+    @functools.cached_property
     def failed(self) -> bool:
         """Whether the message will not reach the recipient. It counts as undelivered, everywhere."""
         return self.final and not self.reached
 
-    @property
+    @functools.cached_property
     def word(self) -> str:
         """The name, as files, sources, pages and commands write it."""
         return self.name.lower()
@@ -256,7 +256,7 @@ def _text(value: Any) -> str | None:
             # A longer number is no recipient's number or id, and takes long to write down.
             return None
         value = str(value)
-    return blank_unprintable(value).strip() or None
+    return (value if value.isprintable() else blank_unprintable(value)).strip() or None
 
 
 def _word(value: Any) -> str | None:
@@ -292,6 +292,8 @@ def _moment(value: Any) -> datetime | None:
     try:
         if isinstance(value, str):
             moment = datetime.fromisoformat(value)
+            if moment.tzinfo is UTC:
+                return moment
             return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return datetime.fromtimestamp(value / 1000 if value >= _MILLISECONDS_FROM else value, UTC)

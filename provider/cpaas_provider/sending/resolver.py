@@ -59,6 +59,13 @@ class Unresolved(Protocol):
     def unresolved(self) -> Sequence[RequestRecord]:
         """Return the newest request of each unresolved reference, unless accepted requests have all its recipients."""
 
+    def probe_candidates(self) -> Sequence[RequestRecord]:
+        """Return the requests that establish the outcome of a recipient if a probe finds that they were accepted.
+
+        Not only the newest one of a recipient: a resend in another batch has another reference.
+        """
+        return self.unresolved()
+
     def unknown_recipients(self) -> int:
         """Return the number of recipients of unknown outcome."""
 
@@ -66,7 +73,7 @@ class Unresolved(Protocol):
         """Return whether the content of a request differs from the content of this try."""
 
     def accepted_ids(self) -> Mapping[str, Collection[str | None]]:
-        """Return the service's ids of accepted requests, at least of references that an unresolved request has, too.
+        """Return the service's ids of accepted requests, at least of references of ``probe_candidates``.
 
         :return: the ids by reference, ``None`` for an id that is not recorded
         """
@@ -147,7 +154,7 @@ class UnknownResolver:
         """
         self._probe_error = None
         accepted: dict[int, dict[str, Any]] = {}
-        requests = self.send.unresolved() if self.policy.probes else ()
+        requests = self.send.probe_candidates() if self.policy.probes else ()
         recorded = self.send.accepted_ids() if requests else {}
         try:
             for request in requests:

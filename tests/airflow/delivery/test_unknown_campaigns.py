@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cpaas_provider.cli.journal import commands
 from cpaas_provider.database.schema.delivery import requests, sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.tracking.counts import SendCounts, read_sends
@@ -200,3 +201,75 @@ def test_reports_of_a_resend_after_a_lost_journal_count(resent: Callable[..., An
         save_reports(received.store, report(recipient, "delivered", token=token, conn_id=CONN_ID))
         assert known_of(received, campaign) == SendCounts(0, remaining)
     assert [facts["delivered"] for facts in finished(received)] == [2]
+
+
+def test_report_of_the_request_before_a_resend_stops_further_resends(
+    resent: Callable[..., Any], received: Received, task_runner: TaskRunner
+) -> None:
+    run, earlier, resend = resent(1900, 2)
+    campaign = campaign_of(received, resend)
+    for reference, recipient in zip(earlier, digits(2, 1900), strict=True):
+        token = CallbackToken(campaign, reference, 1)
+        save_reports(received.store, report(recipient, "delivered", token=token, conn_id=CONN_ID))
+    campaigns.clear_faults(task_runner)
+    before = campaigns.count_messages(task_runner)
+    done = run.clear().run_try()
+    assert (done.state, done.result["sent"], done.result["unknown_recipients"]) == ("success", 2, 0)
+    assert campaigns.count_messages(task_runner) == before
+    assert known_of(received, campaign) == SendCounts(2, 0)
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_resolution_of_a_resend_after_a_lost_journal_decides_about_its_recipients(
+    resent: Callable[..., Any],
+    received: Received,
+    journal: Callable[..., CommandResult],
+    task_runner: TaskRunner,
+    *,
+    is_sent: bool,
+) -> None:
+    run, _, resend = resent(2000 if is_sent else 2100, 1, drop_state=True)
+    campaign = campaign_of(received, resend)
+    said = journal("resolve", "--sent" if is_sent else "--not-sent", run.dag.dag_id, run.run_id, "campaign", "--yes")
+    assert said.status == 0, said.err
+    assert known_of(received, campaign) == SendCounts(2 if is_sent else 0, 0)
+    campaigns.clear_faults(task_runner)
+    before = campaigns.count_messages(task_runner)
+    done = run.clear().run_try()
+    assert (done.state, done.result["sent"], done.result["unknown_recipients"]) == ("success", 2, 0)
+    sent = {} if is_sent else dict.fromkeys(digits(2, 2100), 1)
+    assert campaigns.count_messages(task_runner) - before == sent
+    assert known_of(received, campaign) == SendCounts(2, 0)
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_resolution_whose_command_was_killed_before_it_reached_the_database_is_recorded_by_the_same_command(
+    lost: Callable[..., tuple[Run, Try]],
+    received: Received,
+    journal: Callable[..., CommandResult],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_sent: bool,
+    is_named: bool,
+) -> None:
+    run, done = lost(3, 2, 2200 + 20 * is_sent + 10 * is_named)
+    campaign = done.result["reference"]
+    options = ["--sent" if is_sent else "--not-sent", run.dag.dag_id, run.run_id, "campaign", "--yes"]
+    for reference in done.result["unknown_references"] if is_named else ():
+        options += ["--reference", reference]
+
+    def kill(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commands, "record_in_database", kill)
+        assert "Stopped" in journal("resolve", *options).err
+    assert known_of(received, campaign) == SendCounts(1, 2)
+    again = journal("resolve", *options)
+    assert again.status == 1
+    assert f"Recorded for delivery tracking: 2 requests of {campaign}, in sqlite:" in again.out
+    assert known_of(received, campaign) == SendCounts(3 if is_sent else 1, 0)
+    assert [row.expected for row in received.rows(sends)] == [3 if is_sent else 1]
+    journal("resolve", *options)
+    assert [row.expected for row in received.rows(sends)] == [3 if is_sent else 1]

@@ -36,7 +36,7 @@ from tests.benchmarks.waiting.messages import CONN_ID, recipient
 from tests.benchmarks.waiting.percentiles import three
 from tests.system.delivering.places import a_store
 from tests.tcp_proxy import Mode, leading_through, proxy_before
-from tests.unit.database.conftest import POSTGRES
+from tests.unit.database.migrated import POSTGRES
 from tests.unit.delivery.report_builders import report
 
 REPORTS_PER_SECOND = 100

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +22,7 @@ from cpaas_provider.cli.journal.tracking import record_in_database
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, print_record, say, to_iso_time, warn
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY, RequestRecord, State
-from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED, Resolution, ResolutionResult
+from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED, CannotResolveError, Resolution, ResolutionResult
 from cpaas_provider.sending.journal.view import JournalView, StateSummary
 
 # Operations whose result id a later task needs.
@@ -106,7 +107,11 @@ def cpaas_journal_resolve(args: Namespace) -> None:
     found = _read(args)
     instance = found.instance
     repository.refuse_on_its_way(instance)
-    decided = found.journal.resolve(decision, args.reference or (), result_id=args.result_id, now=datetime.now(UTC))
+    try:
+        decided = found.journal.resolve(decision, args.reference or (), result_id=args.result_id, now=datetime.now(UTC))
+    except CannotResolveError:
+        _record_again(found, decision, args.reference or ())
+        raise
     if not args.yes:
         _confirm(instance, decided, decision, args)
     instance = repository.change(instance, found, decided.values)
@@ -136,6 +141,15 @@ def cpaas_journal_forget(args: Namespace) -> None:
             repository.forget_journals(instance, session)
         get_state_backend().delete(instance.scope, key, session=session)
     say(f"Deleted the record that {instance} {sent}. {consequence}")
+
+
+def _record_again(found: Found, decision: Resolution, references: Sequence[str]) -> None:
+    """Record an earlier resolution in the database again: its command may have ended before it did."""
+    if (earlier := found.journal.resolved_earlier(decision, references)) is not None:
+        before, decided, result_id = earlier
+        found = dataclasses.replace(found, journal=before)
+        if recorded := record_in_database(found.instance, found, decided, decision, result_id):
+            say(recorded)
 
 
 def _with_marker(args: Namespace, session: Session) -> tuple[Instance, str]:

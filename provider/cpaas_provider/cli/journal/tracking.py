@@ -16,8 +16,8 @@ from cpaas_provider.sending.journal.model import members_of, reached_by
 from cpaas_provider.sending.journal.resolution import Resolution, ResolutionResult
 
 _NOT_RECORDED = (
-    "The journal has the resolution. Clear the task: the end of its next try records it. Until then, sensors and DAGs "
-    "wait for these requests, at most 72 hours."
+    "The journal has the resolution. Run the same command again to record it, or clear the task: the end of its next "
+    "try records it. Until then, sensors and DAGs wait for these requests, at most 72 hours."
 )
 
 

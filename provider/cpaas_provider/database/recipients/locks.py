@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from hashlib import sha256
 
 from sqlalchemy import Connection, func, select
 
+from cpaas_provider.database.bulk import Statement
 from cpaas_provider.database.schema.base import alembic_version
 
 _SPACE = 0x63706872
@@ -20,10 +22,15 @@ def lock_for_writing(connection: Connection, name: str) -> None:
         connection.execute(select(alembic_version.c.version_num).with_for_update())
 
 
-def lock_for_reading(connection: Connection, name: str) -> None:
-    """Take a lock together with other readers, on the databases that store reports. A writer waits for all of them."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock_shared(_SPACE, _number(name))))
+@functools.cache
+def lock_for_reading(dialect: str, name: str) -> Statement | None:
+    """Return what takes a lock together with other readers, on the databases that store reports.
+
+    A writer waits for all readers.
+    """
+    if dialect != "postgresql":
+        return None
+    return Statement(f"SELECT pg_advisory_xact_lock_shared({_SPACE}, {_number(name)})", {})
 
 
 def _number(name: str) -> int:

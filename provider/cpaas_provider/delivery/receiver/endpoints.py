@@ -185,7 +185,9 @@ class WebhookEndpoint(_ReportEndpoint):
     async def _webhook_secrets(self, conn_id: str, request: BoundedRequest) -> ConnectionSecrets:
         """Return the secrets for a request whose headers may carry a valid signature."""
         secrets = await self._secrets_cache.get(conn_id)
-        if secrets and not (_is_open(secrets) and _may_be_signed(secrets, request)):
+        if secrets:
+            if _is_open(secrets) and _may_be_signed(secrets, request):
+                return secrets
             secrets = await self._secrets_cache.refresh_after_mismatch(conn_id, secrets) or secrets
         if not secrets or not _is_open(secrets):
             raise RefusalError(responses.NOT_FOUND)

@@ -12,13 +12,14 @@ lock alone. Processes that only add reports to it share the lock.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
+from zlib import crc32
 
 from sqlalchemy import (
     JSON,
@@ -40,11 +41,17 @@ from sqlalchemy import (
     update,
 )
 
-from cpaas_provider.database.bulk import batched, select_at_once
+from cpaas_provider.database.bulk import Statement, batched, select_at_once
 from cpaas_provider.database.schema.delivery import deliveries, request_counts, requests
 from cpaas_provider.delivery.tracking.recipient_numbers import add_to_numbers, set_number, upsert_and_count
 from cpaas_provider.delivery.tracking.recipient_status import Key, Request, key_of, merge_rows, upsert_statuses
-from cpaas_provider.delivery.tracking.request_recipients import RequestRecipients, hasher_for, hashes_in, is_national
+from cpaas_provider.delivery.tracking.request_recipients import (
+    UNTRACKED_PREFIX,
+    RequestRecipients,
+    hasher_for,
+    hashes_in,
+    is_national,
+)
 
 Row = dict[str, Any]
 
@@ -57,8 +64,11 @@ _CHECK_EACH = 1_000_000
 _MOST_ROWS, _MOST_ROWS_OF_SINGLE = 200_000, 1000
 """Rows that are read of a request. One with a single recipient can have more than one only until it is recorded."""
 
-_REQUEST_LOCKS, _NAME_LOCKS = 0x63706173, 0x6370616E
-"""Namespaces of 256 advisory locks each, which all requests share: a database can hold only some thousands."""
+_NAME_LOCKS, _REQUEST_LOCKS = 0x6370616E, 0x63706173
+"""Namespaces of advisory locks. The locks of names come before those of requests."""
+
+_LOCKS = 256
+"""Locks in a namespace, which all requests share: a database can hold only some thousands."""
 
 _FROZEN_AFTER = 3
 """Seconds after which the server ends a sender that stands still while it holds locks on names."""
@@ -81,26 +91,33 @@ def record_statuses(
     """
     # A number without its country code may be another row's recipient. Two processes would move rows in any order.
     alone = {request_of(row) for row, most in reported if most == 1 or (most and is_national(row["recipient"]))}
-    lock(connection, alone, sharing={request_of(row) for row, _ in reported} - alone)
+    # Who stores a report of an untracked message holds its name, which is its lock.
+    shared = {request_of(row) for row, _ in reported if not row["campaign"].startswith(UNTRACKED_PREFIX)}
+    locking = _locking(connection, map(_lock_of, alone), map(_lock_of, shared - alone))
     single = [position for position, (_, most) in enumerate(reported) if most == 1]
     rows: list[Row | None] = [row for row, _ in reported]
-    named = _resolve_single(connection, [reported[position][0] for position in single], moved_rows)
-    for position, row in zip(single, named, strict=True):
-        rows[position] = row
+    if single:
+        named = _resolve_single(connection, [reported[position][0] for position in single], moved_rows, locking)
+        locking = None
+        for position, row in zip(single, named, strict=True):
+            rows[position] = row
     most_of: dict[Request, int] = {}
     for row, most in reported:
         if most is not None and most > 1:
             request = request_of(row)
             most_of[request] = max(most, most_of.get(request, 0))
     written = merge_rows(row for row in rows if row is not None)
-    new, numbers = _write(connection, written, most_of)
+    new, numbers = _write(connection, written, most_of, locking)
     moved = _fit(connection, most_of, [key for key in written if key in new], numbers, moved_rows)
     keys = [None if row is None else key_of(row) for row in rows]
     return [None if key is None else moved.get(key, key) for key in keys]
 
 
 def _write(
-    connection: Connection, rows: Mapping[Key, Mapping[str, Any]], bounded: Collection[Request]
+    connection: Connection,
+    rows: Mapping[Key, Mapping[str, Any]],
+    bounded: Collection[Request],
+    locking: Statement | None,
 ) -> tuple[set[Key], dict[Request, int]]:
     """Write rows, and return the new ones of the bounded requests with the numbers of these requests.
 
@@ -110,10 +127,10 @@ def _write(
     On SQLite a query before the write finds the new rows and the numbers, because no other process writes meanwhile.
     """
     if not bounded:
-        upsert_statuses(connection, rows)
+        upsert_statuses(connection, rows, locking)
         return set(), {}
     if connection.dialect.name != "sqlite":
-        return upsert_and_count(connection, rows, bounded)
+        return upsert_and_count(connection, rows, bounded, locking)
     new: set[Key] = set()
     before: dict[Request, int] = {}
     for batch in batched(key for key in rows if key[:3] in bounded):
@@ -185,12 +202,12 @@ def _place(
     return {name: final for name, final in finals.items() if final != name}
 
 
-def _resolve_single(connection: Connection, rows: Sequence[Row], moved_rows: Moved) -> list[Row | None]:
+def _resolve_single(
+    connection: Connection, rows: Sequence[Row], moved_rows: Moved, locking: Statement | None
+) -> list[Row | None]:
     """Return the rows of requests with one recipient under its name; ``None`` for a row of another recipient."""
-    if not rows:
-        return []
     requests_ = dict.fromkeys(map(request_of, rows), 1)
-    known = _read(connection, requests_, most_rows=_MOST_ROWS_OF_SINGLE)
+    known = _read(connection, requests_, most_rows=_MOST_ROWS_OF_SINGLE, locking=locking)
     for recipients in known.values():
         recipients.unite()
     names = [known[request_of(row)].name_of(row["recipient"]) for row in rows]
@@ -257,19 +274,10 @@ def replace_name(connection: Connection, request: Request, recipient: str, name:
     add_to_numbers(connection, {request: 0}, anew=True)
 
 
-def lock(connection: Connection, changing: Iterable[Request], *, sharing: Iterable[Request] = ()) -> None:
-    """Lock requests before any row of their recipients is. SQLite has one writer at a time anyway.
-
-    :param changing: requests to which no other process adds rows meanwhile
-    :param sharing: requests to which others may add rows, too
-    """
-    if connection.dialect.name == "postgresql":
-        alone, shared = _numbers(changing), _numbers(sharing)
-        # In a fixed order, so that two processes cannot deadlock. One number can stand for several requests.
-        numbers = sorted(alone | shared)
-        if numbers:
-            alone_at = [number in alone for number in numbers]
-            connection.execute(_LOCKING, {"space": _REQUEST_LOCKS, "numbers": numbers, "alone": alone_at})
+def lock(connection: Connection, changing: Iterable[Request]) -> None:
+    """Lock requests, so that no other process adds rows to them. No row of their recipients may be locked yet."""
+    if (locking := _locking(connection, map(_lock_of, changing), ())) is not None:
+        connection.exec_driver_sql(locking.text, dict(locking.values))
 
 
 def lock_to_change(connection: Connection, changing: Iterable[Request]) -> None:
@@ -293,25 +301,52 @@ def lock_names(connection: Connection, conn_id: str, names: Iterable[str]) -> No
     """
     if connection.dialect.name == "postgresql":
         _limit_standstill(connection)
-        numbers = sorted(_numbers((conn_id, name) for name in names))
-        connection.execute(_LOCKING, {"space": _NAME_LOCKS, "numbers": numbers, "alone": [True] * len(numbers)})
+        lock(connection, ((f"{UNTRACKED_PREFIX}{name}", conn_id, "") for name in names))
 
 
-def hold_names(connection: Connection, names: Iterable[tuple[str, str]]) -> bool:
-    """Hold references and message ids until this transaction ends. Several processes can hold the same.
+def holding_names(connection: Connection, names: Iterable[tuple[str, str]]) -> Statement | None:
+    """Return what holds references and message ids until this transaction ends. Several processes can hold the same.
 
-    :return: whether requests may have been recorded since they were looked for; on SQLite nothing can
+    :param names: each after its connection
+    :return: ``None`` on SQLite, where no other process records a request meanwhile
+    """
+    return _locking(connection, (), itertools.starmap(_name_lock, names))
+
+
+_Lock = tuple[int, int]
+"""The keys of an advisory lock of PostgreSQL: namespace and number."""
+
+
+def _lock_of(request: Request) -> _Lock:
+    """Return the lock of a request. That of an untracked message is the one of its name."""
+    campaign, conn_id, reference = request
+    if campaign.startswith(UNTRACKED_PREFIX):
+        return _name_lock(conn_id, campaign.removeprefix(UNTRACKED_PREFIX))
+    return _REQUEST_LOCKS, crc32(f"{campaign}\0{conn_id}\0{reference}".encode()) % _LOCKS
+
+
+def _name_lock(conn_id: str, name: str) -> _Lock:
+    return _NAME_LOCKS, crc32(f"{conn_id}\0{name}".encode()) % _LOCKS
+
+
+def _locking(connection: Connection, alone: Iterable[_Lock], shared: Iterable[_Lock]) -> Statement | None:
+    """Return what takes locks until this transaction ends; ``None`` if there are none, and on SQLite.
+
+    SQLite has one writer at a time anyway.
+
+    :param alone: locks that no other process has meanwhile
+    :param shared: locks that others may share
     """
     if connection.dialect.name != "postgresql":
-        return False
-    numbers = sorted(_numbers(names))
-    connection.execute(_LOCKING, {"space": _NAME_LOCKS, "numbers": numbers, "alone": [False] * len(numbers)})
-    return True
-
-
-def _numbers(names: Iterable[tuple[str, ...]]) -> set[int]:
-    """Return the numbers of the advisory locks that stand for requests or names."""
-    return {sha256(json.dumps(name).encode()).digest()[0] for name in names}
+        return None
+    alone = set(alone)
+    # In a fixed order, so that two processes cannot deadlock. One number can stand for several requests.
+    locks = sorted(alone.union(shared))
+    if not locks:
+        return None
+    spaces, numbers = zip(*locks, strict=True)
+    is_alone = [lock in alone for lock in locks]
+    return Statement(_LOCKING, {"lock_spaces": list(spaces), "lock_numbers": list(numbers), "lock_is_alone": is_alone})
 
 
 def _read(
@@ -320,6 +355,7 @@ def _read(
     *,
     without: Mapping[Request, Collection[str]] = MappingProxyType({}),
     most_rows: int = _MOST_ROWS,
+    locking: Statement | None = None,
 ) -> dict[Request, RequestRecipients]:
     """Return the recipients of requests by the rows that they have, those that were reported first before others.
 
@@ -330,8 +366,9 @@ def _read(
     query = _find(connection.dialect.name).recipients
     for batch in batched(sizes):
         for *request, names, size, tracked, rejected, message_id in select_at_once(
-            connection, query, {"wanted": json.dumps(batch), "most_rows": most_rows}
+            connection, query, {"wanted": json.dumps(batch), "most_rows": most_rows}, locking
         ):
+            locking = None
             key = request[0], request[1], request[2]
             new = set(without.get(key, ()))
             # PostgreSQL returns JSON as text.
@@ -397,8 +434,9 @@ class _Find:
 
 
 _find = functools.cache(_Find)
-_LOCKING = text(
-    "SELECT CASE WHEN alone THEN CAST(pg_advisory_xact_lock(:space, number) AS text) "
-    "ELSE CAST(pg_advisory_xact_lock_shared(:space, number) AS text) END "
-    "FROM unnest(CAST(:numbers AS integer[]), CAST(:alone AS boolean[])) AS locks (number, alone)"
+_LOCKING = (
+    "SELECT count(CASE WHEN alone THEN CAST(pg_advisory_xact_lock(space, number) AS text) "
+    "ELSE CAST(pg_advisory_xact_lock_shared(space, number) AS text) END) "
+    "FROM unnest(CAST(%(lock_spaces)s AS integer[]), CAST(%(lock_numbers)s AS integer[]), "
+    "CAST(%(lock_is_alone)s AS boolean[])) AS locks (space, number, alone)"
 )

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from cpaas_provider.database.activity.upsert import insert_into
-from cpaas_provider.database.bulk import Recordset, batched, insert_many, select_at_once
+from cpaas_provider.database.bulk import Recordset, Statement, batched, insert_many, select_at_once
 from cpaas_provider.database.schema.delivery import deliveries, request_counts
 from cpaas_provider.delivery.tracking.recipient_status import Key, Request, status_upsert
 
@@ -32,11 +32,15 @@ _COUNTED = "counted"
 
 
 def upsert_and_count(
-    connection: Connection, rows: Mapping[Key, Mapping[str, Any]], counted: Collection[Request]
+    connection: Connection,
+    rows: Mapping[Key, Mapping[str, Any]],
+    counted: Collection[Request],
+    before: Statement | None = None,
 ) -> tuple[set[Key], dict[Request, int]]:
     """Update the rows of recipients on PostgreSQL, and the numbers of their requests.
 
     :param counted: the requests whose numbers are kept
+    :param before: runs first, see ``bulk.select_at_once``
     :return: the new rows of these requests, and the updated numbers
     """
     new: set[Key] = set()
@@ -47,7 +51,9 @@ def upsert_and_count(
         documents: list[Mapping[str, Any]] = [rows[key] for key in keys]
         if mixed:
             documents = [{**row, _COUNTED: key[:3] in counted} for row, key in zip(documents, keys, strict=True)]
-        returned = select_at_once(connection, statement.query, {"rows": statement.given.document(documents)})
+        values = {"rows": statement.given.document(documents)}
+        returned = select_at_once(connection, statement.query, values, before)
+        before = None
         for campaign, conn_id, reference, recipient, number in returned:
             if number is None:
                 new.add((campaign, conn_id, reference, recipient))

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, case, literal_column, or_
 
 from cpaas_provider.database.activity.upsert import insert_into
-from cpaas_provider.database.bulk import insert_many
+from cpaas_provider.database.bulk import Statement, insert_many
 from cpaas_provider.database.schema.delivery import deliveries
 
 _NOTHING: Any = literal_column("''")
@@ -53,9 +53,14 @@ def merge_rows(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Mapping[str, Any]
     return found
 
 
-def upsert_statuses(connection: Connection, rows: Mapping[Key, Mapping[str, Any]]) -> None:
-    """Update the rows of recipients. Rows that say nothing new change nothing."""
-    insert_many(connection, status_upsert(connection.dialect.name), [rows[key] for key in sorted(rows)])
+def upsert_statuses(
+    connection: Connection, rows: Mapping[Key, Mapping[str, Any]], before: Statement | None = None
+) -> None:
+    """Update the rows of recipients. Rows that say nothing new change nothing.
+
+    :param before: runs first, see ``bulk.select_at_once``
+    """
+    insert_many(connection, status_upsert(connection.dialect.name), [rows[key] for key in sorted(rows)], before)
 
 
 # Built once: SQLAlchemy takes longer to build a statement than the database to run it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import logging
 import re
@@ -13,12 +14,25 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from sqlalchemy import ARRAY, ColumnElement, Connection, Select, String, any_, bindparam, cast, func, select
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    String,
+    any_,
+    bindparam,
+    cast,
+    func,
+    literal_column,
+    select,
+    union_all,
+)
 
 from cpaas_provider.database.activity.report_counts import NO_CAMPAIGN, Counted, add_report_counts
 from cpaas_provider.database.activity.single_requests import purchases_with_status
 from cpaas_provider.database.activity.upsert import insert_into
-from cpaas_provider.database.bulk import batched, insert_many, insert_missing, select_among, select_at_once
+from cpaas_provider.database.bulk import Statement, batched, insert_many, insert_missing, select_among, select_at_once
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import RejectedDataError
 from cpaas_provider.database.schema.delivery import reports, requests, sends
@@ -26,7 +40,7 @@ from cpaas_provider.delivery.hashing import digest_in_chunks
 from cpaas_provider.delivery.receiver.quotas import PREFIX_BYTES, Quotas, digest_prefix
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, StoreResult
 from cpaas_provider.delivery.reports import DeliveryStatus, Report
-from cpaas_provider.delivery.tracking.membership import Moved, Row, hold_names, record_statuses
+from cpaas_provider.delivery.tracking.membership import Moved, Row, holding_names, record_statuses
 from cpaas_provider.delivery.tracking.permanent_failures.entries import update_entries
 from cpaas_provider.delivery.tracking.permanent_failures.reasons import (
     PermanentFailures,
@@ -78,6 +92,7 @@ class ReportStore:
         self._database = database
         self._kinds: dict[str, str] = {}
         self._quotas = Quotas()
+        self._owners = _Owners()
         self._permanent = PermanentFailures()
 
     def save(self, incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
@@ -114,7 +129,7 @@ class ReportStore:
         return [refused[number] if number in refused else next(results) for number in range(len(incoming))]
 
     def _store(self, incoming: Sequence[ReceivedReport], connection: Connection) -> list[StoreResult]:
-        owners = _owners(connection, incoming)
+        owners = self._owners.find(connection, incoming)
         now = datetime.now(UTC)
         digests = [_digest(received) for received in incoming]
         first = _insert_raw(connection, incoming, owners, digests)
@@ -144,7 +159,8 @@ class ReportStore:
             elif row["reached_at"]:
                 reached.add(key)
         minute = now.replace(second=0, microsecond=0)
-        add_report_counts(connection, Counter(_counted(row, minute) for row in rows.values()))
+        numbers = Counter(map(_counted, rows.values()))
+        add_report_counts(connection, {Counted(key[0], minute, *key[1:]): number for key, number in numbers.items()})
         update_entries(connection, failed, reached, moved)
         return results
 
@@ -195,84 +211,120 @@ def _as_raw(received: ReceivedReport) -> ReceivedReport:
     return received._replace(report=Report(None), body=body)
 
 
-def _owners(connection: Connection, incoming: Sequence[ReceivedReport]) -> list[_Owner]:
-    """Return the request of each report: by its token, else by the reference or the message id of a recorded request.
+class _Owners:
+    """Finds the request of each report: by its token, else by the reference or the message id of a recorded request.
 
     References and ids are those of the connection that proved the report. They match no request of another one. A
     report whose request is not recorded yet is stored under its reference or its message id until it is.
+
+    While a report is stored under a name, the name is held, so that its request is not recorded unnoticed. To hold all
+    names at once saves a query if most requests are not recorded. If they are, it would delay their senders.
     """
-    webhook = [received for received in incoming if received.token is None]
-    recorded = _recorded(connection, webhook)
-    missing = [received for received in webhook if _request_of(recorded, received) is None]
-    names = {
-        (conn_id, name)
-        for by in ("reference", "message_id")
-        for conn_id, of_connection in _names_of(missing, by=by).items()
-        for name in of_connection
-    }
-    if names and hold_names(connection, names):
-        # They may have been recorded between the query and the lock.
-        recorded |= _recorded(connection, missing)
 
-    def owner_of(received: ReceivedReport) -> _Owner:
-        token, report = received.token, received.report
-        if token is not None:
-            return _Owner(token.campaign, token.reference, token.recipients)
-        if found := _request_of(recorded, received):
-            return found
-        if report.reference and _OURS.fullmatch(report.reference):
-            return _Owner(report.reference, report.reference)
-        return _Owner(f"{UNTRACKED_PREFIX}{report.message_id}" if report.message_id else None, report.reference)
+    def __init__(self) -> None:
+        self._holds_all = False
 
-    return [owner_of(received) for received in incoming]
+    def find(self, connection: Connection, incoming: Sequence[ReceivedReport]) -> list[_Owner]:
+        """Return the request of each report."""
+        webhook = [received for received in incoming if received.token is None]
+        if webhook:
+            names = _names_of(webhook)
+            locking = holding_names(connection, itertools.chain(*names)) if self._holds_all else None
+            recorded = _recorded(connection, names, locking)
+            missing = [received for received in webhook if recorded.request_of(received) is None]
+            if missing and locking is None:
+                names = _names_of(missing)
+                # They may be recorded between the query and the lock.
+                if (locking := holding_names(connection, itertools.chain(*names))) is not None:
+                    recorded.add(_recorded(connection, names, locking))
+            self._holds_all = 2 * len(missing) > len(webhook)
+        return [
+            _Owner(received.token.campaign, received.token.reference, received.token.recipients)
+            if received.token is not None
+            else recorded.request_of(received) or _unrecorded(received.report)
+            for received in incoming
+        ]
 
 
-def _names_of(incoming: Iterable[ReceivedReport], *, by: str) -> dict[str, set[str]]:
-    """Return the references or the message ids in reports, by connection.
+def _unrecorded(report: Report) -> _Owner:
+    if report.reference and _OURS.fullmatch(report.reference):
+        return _Owner(report.reference, report.reference)
+    return _Owner(f"{UNTRACKED_PREFIX}{report.message_id}" if report.message_id else None, report.reference)
 
-    :param by: ``reference`` or ``message_id``
-    """
-    names: dict[str, set[str]] = {}
+
+_Names = tuple[set[tuple[str, str]], set[tuple[str, str]]]
+"""References and message ids, each after its connection."""
+
+
+def _names_of(incoming: Iterable[ReceivedReport]) -> _Names:
+    references, message_ids = set[tuple[str, str]](), set[tuple[str, str]]()
     for received in incoming:
-        if name := getattr(received.report, by):
-            names.setdefault(received.conn_id, set()).add(name)
-    return names
+        report = received.report
+        if report.reference:
+            references.add((received.conn_id, report.reference))
+        if report.message_id:
+            message_ids.add((received.conn_id, report.message_id))
+    return references, message_ids
 
 
-_Recorded = dict[tuple[str, str, str | None], _Owner]
-"""Requests, each by ``reference`` or ``message_id``, its connection, and the reference or the message id."""
+class _Recorded:
+    """Recorded requests by their names, see ``_Names``."""
+
+    def __init__(self) -> None:
+        self.by_reference: dict[tuple[str, str | None], _Owner] = {}
+        self.by_message_id: dict[tuple[str, str | None], _Owner] = {}
+
+    def request_of(self, received: ReceivedReport) -> _Owner | None:
+        conn_id, report = received.conn_id, received.report
+        by_reference = self.by_reference.get((conn_id, report.reference)) if self.by_reference else None
+        return by_reference or (self.by_message_id.get((conn_id, report.message_id)) if self.by_message_id else None)
+
+    def add(self, newer: _Recorded) -> None:
+        self.by_reference |= newer.by_reference
+        self.by_message_id |= newer.by_message_id
 
 
-def _recorded(connection: Connection, incoming: Sequence[ReceivedReport]) -> _Recorded:
-    """Return the recorded requests that reports name."""
-    found: _Recorded = {}
-    for column in (requests.c.reference, requests.c.message_id):
-        query = _recorded_query(connection.dialect.name, column)
-        for conn_id, names in _names_of(incoming, by=column.name).items():
-            for batch in batched(names):
-                wanted: Any = json.dumps(batch) if connection.dialect.name == "sqlite" else batch
-                for name, *owner in select_at_once(connection, query, {"conn_id": conn_id, "names": wanted}):
-                    found[column.name, conn_id, name] = _Owner(*owner)
+def _recorded(connection: Connection, names: _Names, locking: Statement | None) -> _Recorded:
+    """Return the recorded requests with these names.
+
+    :param locking: runs before
+    """
+    found = _Recorded()
+    by_connection: dict[str, tuple[list[str], list[str]]] = {}
+    for column, of_column in enumerate(names):
+        for conn_id, name in of_column:
+            by_connection.setdefault(conn_id, ([], []))[column].append(name)
+    query, as_json = _recorded_query(connection.dialect.name), connection.dialect.name == "sqlite"
+    for conn_id, lists in by_connection.items():
+        for references, message_ids in itertools.zip_longest(*map(batched, lists), fillvalue=list[str]()):
+            values: dict[str, Any] = {"references": references, "message_ids": message_ids}
+            if as_json:
+                values = {name: json.dumps(value) for name, value in values.items()}
+            for row in select_at_once(connection, query, {"conn_id": conn_id, **values}, locking):
+                by_reference, name, *owner = row
+                (found.by_reference if by_reference else found.by_message_id)[conn_id, name] = _Owner(*owner)
+            locking = None
     return found
 
 
-def _request_of(recorded: _Recorded, received: ReceivedReport) -> _Owner | None:
-    conn_id, report = received.conn_id, received.report
-    by_reference = recorded.get(("reference", conn_id, report.reference))
-    return by_reference or recorded.get(("message_id", conn_id, report.message_id))
-
-
 @functools.cache
-def _recorded_query(dialect: str, column: ColumnElement[str | None]) -> Select[Any]:
-    """Return the query for the requests of a connection by reference or message id."""
-    names: Any = bindparam("names", type_=String())
-    named: ColumnElement[bool]
-    if dialect == "sqlite":
-        named = column.in_(select(func.json_each(names).table_valued("value").c.value))
-    else:
-        named = column == any_(cast(names, ARRAY(String)))
-    columns = column.label("name"), requests.c.campaign, requests.c.reference.label("reference"), requests.c.recipients
-    return select(*columns).where(requests.c.conn_id == bindparam("conn_id", type_=String()), named)
+def _recorded_query(dialect: str) -> CompoundSelect[Any]:
+    """Return the query for the requests of a connection by references and message ids."""
+    queries = []
+    for column, parameter in ((requests.c.reference, "references"), (requests.c.message_id, "message_ids")):
+        names: Any = bindparam(parameter, type_=String())
+        named: ColumnElement[bool]
+        if dialect == "sqlite":
+            named = column.in_(select(func.json_each(names).table_valued("value").c.value))
+        else:
+            named = column == any_(cast(names, ARRAY(String)))
+        is_reference: ColumnElement[int] = literal_column(str(int(column is requests.c.reference)))
+        owner = requests.c.campaign, requests.c.reference.label("reference"), requests.c.recipients
+        of_connection = requests.c.conn_id == bindparam("conn_id", type_=String())
+        queries.append(
+            select(is_reference.label("is_reference"), column.label("name"), *owner).where(of_connection, named)
+        )
+    return union_all(*queries)
 
 
 def _repeated_purchases(
@@ -345,12 +397,12 @@ def _known(connection: Connection, digests: Iterable[bytes]) -> set[bytes]:
     return found
 
 
-def _counted(row: Row, minute: datetime) -> Counted:
-    """Return the counter of a new report for the pages."""
+def _counted(row: Row) -> tuple[str, str, int]:
+    """Return the counter of a new report for the pages, see ``Counted``, without its minute."""
     campaign = row["campaign"]
     # The campaign of a single message is the reference of its request, and there may be millions.
     alone = campaign == row["reference"] or campaign.startswith(UNTRACKED_PREFIX)
-    return Counted(NO_CAMPAIGN if alone else campaign, minute, row["conn_id"], row["delivery_status"])
+    return NO_CAMPAIGN if alone else campaign, row["conn_id"], row["delivery_status"]
 
 
 _FLAGS = {

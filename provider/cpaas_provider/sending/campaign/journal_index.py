@@ -28,6 +28,11 @@ _STATUSES = {_REJECTED: RecipientStatus.REJECTED, _UNKNOWN: RecipientStatus.UNKN
 _STATES = {strength: state for state, strength in PRECEDENCE.items() if state is not State.PENDING}
 """A request without a result is of unknown outcome."""
 
+_OPEN_REQUESTS = (
+    "SELECT sent.request FROM recipient CROSS JOIN recipient_request AS sent USING (member) WHERE status = ?"
+)
+"""The requests that recipients of a status have, also those that a later request followed."""
+
 _REMOVED_FROM_SOURCE = "no longer in the source"
 
 
@@ -131,13 +136,32 @@ class JournalIndex(Unresolved):
             WHERE number IN (SELECT DISTINCT request FROM recipient WHERE status = ?) ORDER BY number""",
             (RecipientStatus.UNKNOWN,),
         ).fetchall()
-        requests = []
-        for number, reference, at, reason, body in rows:
-            intent = Intent(number, reference, b"".join(member for member, _, _ in self.unresolved_recipients(number)))
-            outcome = Result(number, State.UNKNOWN, reason=reason)
-            at = datetime.fromtimestamp(at, UTC)  # noqa: PLW2901 - the same moment in another form
-            requests.append(RequestRecord(intent, self.journal.operation or "", at, body=body, outcome=outcome))
-        return requests
+        return [self._record(row, (member for member, _, _ in self.unresolved_recipients(row[0]))) for row in rows]
+
+    def _record(self, row: tuple[int, str, float, str | None, str | None], members: Iterable[bytes]) -> RequestRecord:
+        number, reference, at, reason, body = row
+        return RequestRecord(
+            Intent(number, reference, b"".join(members)),
+            self.journal.operation or "",
+            datetime.fromtimestamp(at, UTC),
+            body=body,
+            outcome=Result(number, State.UNKNOWN, reason=reason),
+        )
+
+    def probe_candidates(self) -> list[RequestRecord]:
+        """Return the requests of unknown outcome that a recipient of unknown outcome has, one of each reference."""
+        rows = self.plan.database.execute(
+            f"""SELECT max(number), reference, at, reason, body FROM request
+            WHERE state = ? AND number IN ({_OPEN_REQUESTS}) GROUP BY reference ORDER BY number""",  # noqa: S608 - a constant
+            (_UNKNOWN, RecipientStatus.UNKNOWN),
+        ).fetchall()
+        members = (
+            "SELECT member FROM recipient_request WHERE request = ?1 "
+            "EXCEPT SELECT member FROM left_out WHERE request = ?1"
+        )
+        return [
+            self._record(row, (member for (member,) in self.plan.database.execute(members, (row[0],)))) for row in rows
+        ]
 
     def unknown_recipients(self) -> int:
         """Return the number of recipients of unknown outcome."""
@@ -193,13 +217,13 @@ class JournalIndex(Unresolved):
         return dict(self.plan.database.execute(query, (RecipientStatus.UNKNOWN, _UNKNOWN)).fetchall())
 
     def accepted_ids(self) -> dict[str, set[str | None]]:
-        """Return the service's ids of accepted requests whose reference an unresolved request has, too.
+        """Return the service's ids of accepted requests whose reference a probe candidate has, too.
 
         :return: the ids by reference, ``None`` for an id that is not recorded
         """
         ids: dict[str, set[str | None]] = {}
-        query = """SELECT reference, id FROM request WHERE state = ? AND reference IN (SELECT reference FROM request
-            WHERE number IN (SELECT request FROM recipient WHERE status = ?))"""
+        query = f"""SELECT reference, id FROM request WHERE state = ? AND reference IN (SELECT reference FROM request
+            WHERE number IN ({_OPEN_REQUESTS}))"""  # noqa: S608 - a constant
         for reference, message_id in self.plan.database.execute(query, (_ACCEPTED, RecipientStatus.UNKNOWN)):
             ids.setdefault(reference, set()).add(message_id)
         return ids

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -177,6 +177,37 @@ class JournalView:
         members = members_of(chosen)
         recipients = len(members - reached_by(self.requests.values(), members))
         return ResolutionResult(before, left, self._appended(results, now or datetime.now(UTC)), recipients, self.lost)
+
+    def resolved_earlier(
+        self, decision: Resolution, references: Collection[str]
+    ) -> tuple[JournalView, ResolutionResult, str | None] | None:
+        """Return an earlier manual resolution, so that it can be recorded elsewhere again.
+
+        :param references: the requests; empty for all that are resolved so
+        :return: the journal before it, what it changed, and the id of the message, if it is one. ``None`` if these
+            requests were not resolved so
+        """
+        still_unresolved = {request.reference for request in self.requests.values() if request.is_unresolved}
+        resolved = [
+            request
+            for request in self.requests.values()
+            if request.resolution == decision
+            and request.reference not in still_unresolved
+            and (not references or request.reference in references)
+        ]
+        if not resolved:
+            return None
+        unknown = {request.number: Result(request.number, State.UNKNOWN) for request in resolved}
+        before = dataclasses.replace(
+            self,
+            requests={
+                number: dataclasses.replace(request, outcome=unknown.get(number, request.outcome))
+                for number, request in self.requests.items()
+            },
+        )
+        ids = {str(request.result["id"]) for request in resolved if request.result and request.result.get("id")}
+        names = list(dict.fromkeys(request.reference for request in resolved))
+        return before, before.resolve(decision, names), ids.pop() if len(ids) == len(names) == 1 else None
 
     def _named(self, references: Sequence[str]) -> list[RequestRecord]:
         """Return the unresolved requests of some references."""

@@ -47,6 +47,11 @@ INVALID_NUMBERS = (
     "RP cause 30: unknown subscriber",
     "error 21211: invalid phone number",
     "Error 2348030000001: invalid number",
+    "Invalid number 2348030000001",
+    "Invalid number +234 803 000 0001",
+    "Invalid number (0803) 000-0001",
+    "21211 invalid phone number",
+    "Invalid number 1",
 )
 VALID_NUMBERS = (
     None,
@@ -65,6 +70,11 @@ VALID_NUMBERS = (
     "Unknown subscriber err:027",
     "Unknown subscriber (code 21)",
     "Invalid number; reason=27",
+    "invalid number 27",
+    "Invalid number (27)",
+    "Invalid number - 027",
+    "Invalid number, 27, 2348030000001",
+    "1, invalid number, 27",
     "Invalid number; status 8",
     "Unknown subscriber; cause 1; error 27",
     "invalid number of segments",

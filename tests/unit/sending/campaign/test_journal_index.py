@@ -108,6 +108,36 @@ def test_newest_of_equal_results_counts() -> None:
     assert statuses(plan) == {ADA: "unknown", OBI: "unknown", UMA: "not_sent"}
 
 
+class TestProbeCandidates:
+    def test_request_that_a_resend_in_another_batch_followed_establishes_its_recipients(self) -> None:
+        plan, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, ADA, OBI, UMA)], []))
+        assert [one.number for one in index.unresolved()] == [1]
+        found = [(one.number, set(one.members)) for one in index.probe_candidates()]
+        assert found == [(0, {member(ADA), member(OBI)}), (1, {member(ADA), member(OBI), member(UMA)})]
+        index.confirm({0: {"id": "m0"}})
+        assert statuses(plan) == {ADA: "sent", OBI: "sent", UMA: "unknown"}
+        assert [one.number for one in index.probe_candidates()] == [1]
+
+    def test_request_is_whole_although_a_later_one_reached_some_of_its_recipients(self) -> None:
+        _, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, ADA)], [make_result(1)]))
+        assert [(one.number, len(one.members)) for one in index.probe_candidates()] == [(0, 2)]
+
+    def test_of_one_reference_the_newest_request_is_probed(self) -> None:
+        _, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, OBI, ADA)], []))
+        assert [one.number for one in index.probe_candidates()] == [1]
+
+    def test_request_whose_recipients_were_all_reached_later_is_not_probed(self) -> None:
+        _, index = restored(batch([make_intent(0, ADA), make_intent(1, ADA, OBI)], [make_result(1)]))
+        assert index.probe_candidates() == []
+
+    def test_id_of_an_accepted_request_is_known_for_the_reference_of_an_earlier_one(self) -> None:
+        _, index = restored(
+            batch([make_intent(0, ADA, OBI), make_intent(1, ADA, OBI), make_intent(2, ADA, OBI, UMA)], []),
+            batch([], [make_result(0)._replace(left_out=member(ADA) + member(OBI))]),
+        )
+        assert index.accepted_ids() == {make_intent(0, ADA, OBI).reference: {"m0"}}
+
+
 def test_order_of_the_source_does_not_matter() -> None:
     plan, _ = restored(
         batch([make_intent(0, ADA, OBI)], [make_result(0)]), plan=plan_of(UMA, OBI, "2348030000004", ADA)

@@ -100,8 +100,10 @@ class TrackRequests:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
-        client, server = scope.get("client"), scope.get("server")
-        connection = connections.get((client and tuple(client), server and tuple(server)))
+        connection = None
+        if connections:
+            client, server = scope.get("client"), scope.get("server")
+            connection = connections.get((client and tuple(client), server and tuple(server)))
         if connection is None:
             return await self._app(scope, receive, send)
         is_answered = False

@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, delete, or_, select, update
 
-from cpaas_provider.database.bulk import batched
+from cpaas_provider.database.bulk import batched, select_at_once
 from cpaas_provider.database.recipients.hash_keys import HashSecretMissingError, find_rows, read_hasher
 from cpaas_provider.database.recipients.locks import lock_for_reading, lock_for_writing
 from cpaas_provider.database.recipients.suppressions import HARD_BOUNCE, INVALID_NUMBER, Listed, add_listed
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 SOURCE = "delivery report"
 _LOCK = "suppressions by delivery reports"
 _BY_REPORT = suppressions.c.reported_at.is_not(None)
+_ANY_ENTRY = select(suppressions.c.reason).where(_BY_REPORT).limit(1)
 
 
 def update_entries(
@@ -68,9 +69,8 @@ def update_entries(
     changed = {(key[1], key[3]) for key in failed} | withdrawn.keys()
     if changed:
         lock_for_writing(connection, _LOCK)
-    elif reached:
-        lock_for_reading(connection, _LOCK)
-    if changed or (reached and connection.execute(select(suppressions.c.reason).where(_BY_REPORT).limit(1)).first()):
+    locking = lock_for_reading(connection.dialect.name, _LOCK)
+    if changed or (reached and select_at_once(connection, _ANY_ENTRY, {}, locking)):
         for campaign in sorted({key[0] for key in failed}):
             changed |= apply_brake(connection, campaign)
         for conn_id in sorted({key[1] for key in failed if key[0] == key[2] or key[0].startswith(UNTRACKED_PREFIX)}):

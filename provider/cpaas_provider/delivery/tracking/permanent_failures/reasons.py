@@ -35,10 +35,12 @@ _TEMPORARY_REPLY = re.compile(r"(?<![^\W_])(?<!\w[.-])4\d\d(?![^\W_]|\.\w)")
 
 _NETWORK_CODE = re.compile(
     r"(?<![^\W_])(?:(map|gsm|rp|q[\W_]?850|ss7)[\W_]*(?:(?:error|err|code|cause|reason)[\W_]*)*"
-    r"|(?:(?:error|err|ec|code|cause|reason|status|result|response)[\W_]*)+)0*(\d{1,5})(?![^\W_])",
+    r"|(?:(?:error|err|ec|code|cause|reason|status|result|response)[\W_]*)*)0*(\d{1,5})(?![^\W_])",
     re.IGNORECASE,
 )
-"""A cause by its code, such as "MAP error 27" for an absent subscriber."""
+"""A cause by its code, such as "MAP error 27" for an absent subscriber, or 27 alone."""
+_WRITTEN_NUMBER = re.compile(r"(?<!\w)\(?[+0][\d ().-]{5,}\d")
+"""A phone number in groups of digits. One without separators is longer than any code."""
 _NUMBER_CODES = {"rp": ("1", "30")}
 """The codes for an unassigned number, in networks that have others than 1."""
 
@@ -139,7 +141,7 @@ def _has_other_code(text: str, listed: frozenset[str]) -> bool:
 
     The meaning of 1 is the same everywhere. Any other code is a gateway's own, and the next clause has to explain it.
     """
-    text = _CAMEL_CASE.sub(" ", text)
+    text = _WRITTEN_NUMBER.sub(" ", _CAMEL_CASE.sub(" ", text))
     for match in _NETWORK_CODE.finditer(text):
         network, code = match.groups()
         if network and code not in _NUMBER_CODES.get(network.lower(), ("1",)):
