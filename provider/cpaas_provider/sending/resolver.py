@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
@@ -19,8 +19,9 @@ from cpaas_provider.sending.errors import (
     UnknownOutcomeError,
     join_references,
 )
-from cpaas_provider.sending.journal.model import RequestRecord, Result
+from cpaas_provider.sending.journal.model import RequestRecord
 from cpaas_provider.sending.journal.resolution import count_recipients
+from cpaas_provider.sending.journal.send_requests import SendRequests
 from cpaas_provider.sending.journal.writer import JournalWriter
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.spec import Client, OnUnknown, UnknownPolicy
@@ -49,50 +50,6 @@ _LOST_REQUEST_HINT = (
 )
 
 
-class Unresolved(Protocol):
-    """The part of a send that the resolver reads and changes: its requests of unknown outcome."""
-
-    @property
-    def lost(self) -> str | None:
-        """Why requests of earlier tries may be missing from the journal; ``None`` if none are."""
-
-    def unresolved(self) -> Sequence[RequestRecord]:
-        """Return the newest request of each unresolved reference, unless accepted requests have all its recipients."""
-
-    def unknown_recipients(self) -> int:
-        """Return the number of recipients of unknown outcome."""
-
-    def is_changed(self, request: RequestRecord) -> bool:
-        """Return whether the content of a request differs from the content of this try."""
-
-    def accepted_ids(self) -> Mapping[str, Collection[str | None]]:
-        """Return the service's ids of accepted requests, at least of references that an unresolved request has, too.
-
-        :return: the ids by reference, ``None`` for an id that is not recorded
-        """
-
-    def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
-        """Record that requests were accepted, and return the results for the journal.
-
-        :param accepted: what the probe returned, by the number of the request
-        """
-
-    def refute(self, request: RequestRecord, error: RefutedError) -> Result | None:
-        """Record that a request was not accepted. Return the result for the journal, ``None`` if it stays unknown."""
-        return None
-
-    def interrupted(self) -> Sequence[Result]:
-        """Return results (unknown) for requests of earlier tries that have none in the journal."""
-        return ()
-
-    def end_resends(self, unknown: str, advice: str) -> None:
-        """Raise if recipients are still of unknown outcome after the last resend of this try.
-
-        :param unknown: the text of ``describe``
-        :param advice: the text of ``advice``
-        """
-
-
 @dataclass(eq=False, repr=False)
 class UnknownResolver:
     """Establishes the outcome of requests, or follows ``on_unknown``.
@@ -103,7 +60,7 @@ class UnknownResolver:
     :param address: the task instance as an argument of `airflow cpaas journal`
     """
 
-    send: Unresolved
+    send: SendRequests
     policy: UnknownPolicy
     writer: JournalWriter
     client: Client

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -22,7 +22,7 @@ from cpaas_provider.sending.errors import (
     ResendLimitError,
     UnknownOutcomeError,
 )
-from cpaas_provider.sending.journal.journal import Journal, unresolved_requests
+from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.log import MAX_BYTES
 from cpaas_provider.sending.journal.model import (
     Intent,
@@ -34,9 +34,9 @@ from cpaas_provider.sending.journal.model import (
     latest_by_member,
     size_of,
 )
-from cpaas_provider.sending.journal.resolution import count_recipients
+from cpaas_provider.sending.journal.send_requests import SendRequests
 from cpaas_provider.sending.journal.writer import JournalWriter
-from cpaas_provider.sending.resolver import MAX_RESENDS, Unresolved
+from cpaas_provider.sending.resolver import MAX_RESENDS
 from cpaas_provider.sending.shutdown import StopSignal, in_thread
 from cpaas_provider.sending.spec import (
     Client,
@@ -54,7 +54,7 @@ _SENDABLE = frozenset({State.NOT_SENT, State.REJECTED})
 
 
 @dataclass(eq=False, repr=False)
-class SingleSendState(Unresolved):
+class SingleSendState(SendRequests):
     """The status of the recipients of a single send.
 
     :param journal: the journal of the task
@@ -152,27 +152,23 @@ class SingleSendState(Unresolved):
         return True
 
     @contextlib.asynccontextmanager
-    async def open_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[SingleSendQueue]:
-        """Open the queue with the request to the remaining recipients that the guards permit."""
-        recipients = await self._permitted(tuple(self.remaining(self.latest())), stop)
+    async def open_queue(
+        self, client: Client, stop: StopSignal, *, is_resend: bool = False
+    ) -> AsyncIterator[SingleSendQueue | None]:
+        """Open the queue with the request to the remaining recipients; ``None`` if the guards permit none.
+
+        :param is_resend: to send to recipients of unknown outcome instead, again
+        """
+        recipients = self._unknown_recipients() if is_resend else tuple(self.remaining(self.latest()))
+        recipients = await self._below_cap(await self._not_suppressed(recipients, stop), stop)
+        if is_resend and recipients:
+            log.warning(
+                "on_unknown is 'resend': sending a request of unknown outcome again. Recipients: %d.", len(recipients)
+            )
         try:
-            yield await self._queue(recipients, client, stop) if recipients else SingleSendQueue(self, self.spec)
+            yield await self._queue(recipients, client, stop) if recipients else None
         finally:
             await self._release_unsent(recipients)
-
-    @contextlib.asynccontextmanager
-    async def open_resend_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[SingleSendQueue | None]:
-        """Open the queue with the request to recipients of unknown outcome; ``None`` if none can be sent to again."""
-        unknown = await self._permitted(self._unknown_recipients(), stop)
-        if unknown:
-            log.warning(
-                "on_unknown is 'resend': sending a request of unknown outcome again. Recipients: %d.", len(unknown)
-            )
-        yield await self._queue(unknown, client, stop) if unknown else None
-
-    async def _permitted(self, recipients: tuple[str, ...], stop: StopSignal) -> tuple[str, ...]:
-        """Return the recipients that the guards permit, and remember the others."""
-        return await self._below_cap(await self._not_suppressed(recipients, stop), stop)
 
     async def _below_cap(self, recipients: tuple[str, ...], stop: StopSignal) -> tuple[str, ...]:
         if self.frequency_cap is None or not recipients:
@@ -254,34 +250,18 @@ class SingleSendState(Unresolved):
     # What the resolver needs.
 
     @property
-    def requests(self) -> Unresolved:
+    def requests(self) -> SendRequests:
         """The part that the resolver reads and changes: this object."""
         return self
 
-    @property
-    def lost(self) -> str | None:
-        """Why requests of earlier tries may be missing from the journal; ``None`` if none are."""
-        return self.log.lost
-
-    def unresolved(self) -> Sequence[RequestRecord]:
-        """Return the unresolved requests, also to recipients that are no longer on the list."""
-        return unresolved_requests(self.records)
-
-    def unknown_recipients(self) -> int:
-        """Return the number of recipients of unknown outcome."""
-        return count_recipients(self.unresolved())
-
-    def accepted_ids(self) -> Mapping[str, Collection[str | None]]:
-        """Return the service's ids of accepted requests.
-
-        :return: the ids by reference, ``None`` for an id that is not recorded
-        """
-        ids: dict[str, set[str | None]] = {}
-        for request in self.records:
-            if request.state is State.ACCEPTED:
-                message_id = (request.result or {}).get("id")
-                ids.setdefault(request.reference, set()).add(None if message_id is None else str(message_id))
-        return ids
+    def values_hashes(self, members: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Return the hashes of the placeholder values that this try sends, by recipient."""
+        hasher, personal, wanted = self.log.hasher, self.spec.personal, set(members)
+        return {
+            member: hasher.personalisation_hash(personal.get(recipient)) if personal else b""
+            for recipient, member in self.members.items()
+            if member in wanted
+        }
 
     def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
         """Record the requests that a probe established to be accepted."""
@@ -314,23 +294,6 @@ class SingleSendState(Unresolved):
                 f"no retry is left: {advice}."
             )
 
-    def is_changed(self, request: RequestRecord) -> bool:
-        """Return whether the content of a request differs from the content of this try."""
-        if request.body is None:
-            return False
-        personal = self.spec.personal
-        if request.body != self.body or request.is_personal != bool(personal):
-            return True
-        if not personal:
-            return False
-        hasher = self.log.hasher
-        members = set(request.members)
-        return any(
-            request.intent.values_hash_of(member) not in (None, hasher.personalisation_hash(personal.get(recipient)))
-            for recipient, member in self.members.items()
-            if member in members
-        )
-
     def _unknown_recipients(self) -> tuple[str, ...]:
         return tuple(recipient for recipient, entry in self.latest().items() if entry and entry.is_unresolved)
 
@@ -348,13 +311,13 @@ class SingleRequest:
 class SingleSendQueue:
     """A queue with one request.
 
-    :param recipients: the recipients of the request; ``None`` for an empty queue
+    :param recipients: the recipients of the request; ``None`` once it is taken
     :param snapshots: the snapshots of the probes; ``None`` without probes
     """
 
     state: SingleSendState
     spec: SendSpec
-    recipients: tuple[str, ...] | None = None
+    recipients: tuple[str, ...] | None
     snapshots: Any = None
 
     def __post_init__(self) -> None:

@@ -195,15 +195,11 @@ class CampaignQueue:
         return Ended(result)
 
     def _intent(self, batch: Batch) -> Intent:
-        number = self.index.next_number
-        self.index.next_number += 1
-        hasher = self.index.journal.hasher
-        members = [recipient.member for recipient in batch]
         values_hashes = b""
         if self.content.columns:
-            values_hashes = b"".join([hasher.values_hash(recipient.placeholder_values or "") for recipient in batch])
-        reference = self.index.journal.reference(members)
-        return Intent(number, reference, b"".join(members), values_hashes)
+            values_hash = self.index.log.hasher.values_hash
+            values_hashes = b"".join([values_hash(recipient.placeholder_values or "") for recipient in batch])
+        return self.index.log.new_intent([recipient.member for recipient in batch], values_hashes)
 
     def _release(self, recipients: Iterable[Recipient]) -> None:
         """Release recipients from the frequency cap, because they were certainly not sent to."""

@@ -18,9 +18,7 @@ from cpaas_provider.sending.journal.model import (
     RequestRecord,
     Result,
     State,
-    by_reference,
     replay,
-    unresolved,
 )
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
 
@@ -54,8 +52,7 @@ class Journal:
         self.several = several
         self._records: dict[int, RequestRecord] = {}
         for entry in self.log.replay():
-            replay(entry, self.log.operation or "", self._records, tries.clear_epoch)
-        self._next_number = max(self.log.first_number, *(number + 1 for number in self._records), 0)
+            replay(entry, self.log.operation or "", self._records)
         self.interrupted = [
             Result(record.number, State.UNKNOWN, reason=BROKE_OFF)
             for record in self._records.values()
@@ -85,10 +82,9 @@ class Journal:
         self, operation: str, members: Sequence[bytes], values_hashes: bytes = b"", probe_snapshot: Any = None
     ) -> Intent:
         """Return the intent of a new request."""
-        reference = self.log.reference(members, operation)
-        unknown = any(record.is_unresolved for record in self.records if record.reference == reference)
-        number, self._next_number = self._next_number, self._next_number + 1
-        return Intent(number, reference, b"".join(members), values_hashes, probe_snapshot, unknown)
+        intent = self.log.new_intent(members, values_hashes, probe_snapshot, operation=operation)
+        unknown = any(record.is_unresolved for record in self.records if record.reference == intent.reference)
+        return dataclasses.replace(intent, previous_unknown=True) if unknown else intent
 
     def add(self, intent: Intent, operation: str, at: datetime | None, body: str | None) -> None:
         """Add a request of this try."""
@@ -98,19 +94,3 @@ class Journal:
         """Add the result of a request, and return it."""
         self._records[result.number] = self._records[result.number].ended(result)
         return result
-
-
-def unresolved_requests(records: Iterable[RequestRecord]) -> list[RequestRecord]:
-    """Return the unresolved requests with a recipient that no accepted request has.
-
-    Of each reference the newest request is returned. The service may answer a question about a reference for any of its
-    requests, so ``previous_unknown`` is set if another one is unresolved, too.
-    """
-    records = list(records)
-    requests = []
-    for record in by_reference(unresolved(records)):
-        others = [one for one in records if one.reference == record.reference and one.number != record.number]
-        unknown = record.previous_unknown or any(one.is_unresolved for one in others)
-        intent = dataclasses.replace(record.intent, previous_unknown=unknown)
-        requests.append(dataclasses.replace(record, intent=intent))
-    return requests
