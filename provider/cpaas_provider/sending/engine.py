@@ -14,9 +14,8 @@ from typing import Protocol
 from cpaas_provider.api.backoff import backoff
 from cpaas_provider.sending.dispatcher import Dispatcher, RequestQueue
 from cpaas_provider.sending.journal.log import JournalLog
-from cpaas_provider.sending.journal.send_requests import SendRequests
 from cpaas_provider.sending.journal.writer import JournalWriter
-from cpaas_provider.sending.resolver import MAX_RESENDS, UnknownResolver
+from cpaas_provider.sending.resolver import MAX_RESENDS, SendRequests, UnknownResolver
 from cpaas_provider.sending.shutdown import StopSignal, in_thread
 from cpaas_provider.sending.spec import Client, UnknownPolicy
 

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -34,9 +34,8 @@ from cpaas_provider.sending.journal.model import (
     latest_by_member,
     size_of,
 )
-from cpaas_provider.sending.journal.send_requests import SendRequests
 from cpaas_provider.sending.journal.writer import JournalWriter
-from cpaas_provider.sending.resolver import MAX_RESENDS
+from cpaas_provider.sending.resolver import MAX_RESENDS, SendRequests
 from cpaas_provider.sending.shutdown import StopSignal, in_thread
 from cpaas_provider.sending.spec import (
     Client,
@@ -126,7 +125,7 @@ class SingleSendState(SendRequests):
         unrecorded = [self.members[recipient] for recipient, record in self.latest().items() if record is None]
         if self.lost is None or not unrecorded:
             return
-        intent = self.journal.new_intent(self.spec.operation, unrecorded)
+        intent = self.log.new_intent(unrecorded, operation=self.spec.operation)
         result = Result(intent.number, State.UNKNOWN, reason=self.lost)
         # First, so that they count as unknown also in the report of a try that cannot store this.
         self.journal.add(intent, self.spec.operation, None, None)
@@ -339,7 +338,9 @@ class SingleSendQueue:
         values_hashes = b""
         if personal := spec.personal:
             values_hashes = b"".join(hasher.personalisation_hash(personal.get(recipient)) for recipient in batch)
-        intent = state.journal.new_intent(spec.operation, members, values_hashes, self.snapshots)
+        intent = state.log.new_intent(members, values_hashes, self.snapshots, operation=spec.operation)
+        if any(record.is_unresolved for record in state.records if record.reference == intent.reference):
+            intent = replace(intent, previous_unknown=True)
         at = state.clock()
         size = size_of(LogEntry(at, tries.number, tries.clear_epoch, state.body, [intent]).as_text())
         if size > MAX_BYTES:
@@ -408,4 +409,5 @@ class SingleSendQueue:
         if len(pairs) == len(request.intent):
             return request.intent
         members = [member for member, _ in pairs]
-        return state.journal.new_intent(self.operation, members, b"".join(values_hash for _, values_hash in pairs))
+        values_hashes = b"".join(values_hash for _, values_hash in pairs)
+        return state.log.new_intent(members, values_hashes, operation=self.operation)

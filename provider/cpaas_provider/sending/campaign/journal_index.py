@@ -20,9 +20,9 @@ from cpaas_provider.sending.journal.model import (
     Result,
     State,
     split_members,
+    unknown_by_request,
 )
-from cpaas_provider.sending.journal.send_requests import SendRequests
-from cpaas_provider.sending.resolver import MAX_RESENDS
+from cpaas_provider.sending.resolver import MAX_RESENDS, SendRequests
 
 _REJECTED, _UNKNOWN, _ACCEPTED = 1, 2, 3
 _STATUSES = {_REJECTED: RecipientStatus.REJECTED, _UNKNOWN: RecipientStatus.UNKNOWN, _ACCEPTED: RecipientStatus.SENT}
@@ -178,7 +178,7 @@ class JournalIndex(SendRequests):
             members.setdefault(number, set()).add(member)
             if address is not None:
                 addresses.setdefault(number, {})[address] = None
-        unknown = self._unknown_by_request()
+        unknown = unknown_by_request(self.records)
         found: dict[str, TrackedRequest] = {}
         for number, reference, strength, size, message_id in self.plan.database.execute(
             "SELECT number, reference, state, size, id FROM request ORDER BY number"
@@ -194,17 +194,6 @@ class JournalIndex(SendRequests):
             )
             found[reference] = request.or_stronger(found.get(reference))
         return found.values()
-
-    def _unknown_by_request(self) -> dict[int, int]:
-        """Return the requests that a recipient of unknown outcome has, each with how many it is the newest one of."""
-        if not self.unknown_recipients():
-            return {}
-        query = """SELECT request, count(*) FILTER (WHERE request = newest) FROM (
-                SELECT sent.request, max(sent.request) OVER (PARTITION BY sent.member) AS newest
-                FROM recipient CROSS JOIN recipient_request AS sent USING (member) JOIN request ON number = sent.request
-                WHERE status = ? AND request.state = ?
-            ) GROUP BY request"""
-        return dict(self.plan.database.execute(query, (RecipientStatus.UNKNOWN, _UNKNOWN)).fetchall())
 
     def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
         """Record the requests that a probe established to be accepted."""

@@ -143,7 +143,11 @@ class CampaignQueue:
         self._set_status(accepted, RecipientStatus.SENT, number)
         addresses, others = [one.address for one in accepted], [one.address for one in rejected]
         self.delivery.record(request.intent.reference, addresses, result.id, others)
-        error: Exception | None = self._charge(request, result)
+        error: Exception | None = None
+        try:
+            self.budget.record_charge(request.reserved, request.units, result.charge, result.balance)
+        except SendingError as limit_reached:
+            error = limit_reached
         if not result.rejection:
             return Ended(ended, error=error)
         log.warning(
@@ -208,14 +212,6 @@ class CampaignQueue:
 
     def _is_test(self, batch: Batch) -> bool:
         return batch[0].row == 0 and not self.is_resend
-
-    def _charge(self, request: CampaignRequest, result: RequestResult) -> SendingError | None:
-        """Record the charge of a request in the budget. Return the error that ends the campaign, if any."""
-        try:
-            self.budget.record_charge(request.reserved, request.units, result.charge, result.balance)
-        except SendingError as error:
-            return error
-        return None
 
     def _bisect(self, batch: Batch, error: CpaasRejectedError) -> Sequence[tuple[Intent, Result]]:
         rejected, parts = bisect(batch, frozenset(map(recipient_key, error.rejected_recipients)))

@@ -6,10 +6,8 @@ hashes, ids and counts, never a number, an address or a text.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import (
@@ -77,14 +75,6 @@ class Journal:
     def members(self, operation: str, recipients: Iterable[str]) -> list[bytes]:
         """Return the hashes of recipients."""
         return list(map(self.log.hasher.member_hasher(operation), recipients))
-
-    def new_intent(
-        self, operation: str, members: Sequence[bytes], values_hashes: bytes = b"", probe_snapshot: Any = None
-    ) -> Intent:
-        """Return the intent of a new request."""
-        intent = self.log.new_intent(members, values_hashes, probe_snapshot, operation=operation)
-        unknown = any(record.is_unresolved for record in self.records if record.reference == intent.reference)
-        return dataclasses.replace(intent, previous_unknown=True) if unknown else intent
 
     def add(self, intent: Intent, operation: str, at: datetime | None, body: str | None) -> None:
         """Add a request of this try."""

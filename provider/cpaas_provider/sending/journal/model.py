@@ -7,6 +7,7 @@ import json
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -426,6 +427,8 @@ def unresolved(records: Iterable[RequestRecord]) -> list[RequestRecord]:
     """Return the unresolved requests with a recipient that no accepted request has."""
     records = list(records)
     candidates = [record for record in records if record.is_unresolved]
+    if not candidates:
+        return []
     reached = reached_by(records, members_of(candidates))
     return [record for record in candidates if not reached.issuperset(record.members)]
 
@@ -437,16 +440,31 @@ def unresolved_by_reference(records: Iterable[RequestRecord]) -> list[RequestRec
     another one is unresolved, too.
     """
     records = list(records)
-    requests = by_reference(unresolved(records))
-    if not requests:
-        return []
+    requests = unresolved(records)
     counts = Counter(record.reference for record in records if record.is_unresolved)
+    newest = {request.reference: request for request in requests}
     return [
         dataclasses.replace(request, intent=dataclasses.replace(request.intent, previous_unknown=True))
         if counts[request.reference] > 1
         else request
-        for request in requests
+        for request in newest.values()
     ]
+
+
+def unknown_by_request(records: Iterable[RequestRecord], reached: AbstractSet[bytes] = frozenset()) -> dict[int, int]:
+    """Return the unresolved requests with a recipient of unknown outcome, each with how many it is the newest one of.
+
+    :param reached: the recipients that an accepted request has
+    :return: the numbers of these recipients, by the number of the request
+    """
+    newest: dict[bytes, int] = {}
+    counts = Counter[int]()
+    for record in records:
+        if record.is_unresolved and (unknown := set(record.members) - reached):
+            newest.update(dict.fromkeys(unknown, record.number))
+            counts[record.number] = 0
+    counts.update(newest.values())
+    return dict(counts)
 
 
 def reached_by(records: Iterable[RequestRecord], members: set[bytes]) -> set[bytes]:
