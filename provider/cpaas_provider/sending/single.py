@@ -22,7 +22,7 @@ from cpaas_provider.sending.errors import (
     ResendLimitError,
     UnknownOutcomeError,
 )
-from cpaas_provider.sending.journal.journal import Journal
+from cpaas_provider.sending.journal.journal import SEVERAL_OPERATIONS, Journal
 from cpaas_provider.sending.journal.log import MAX_BYTES
 from cpaas_provider.sending.journal.model import (
     Intent,
@@ -80,11 +80,11 @@ class SingleSendState(SendRequests):
 
     def __post_init__(self) -> None:
         operation = self.spec.operation
-        self.journal.check_operation(operation)
         self.log = self.journal.log
+        self.log.check_operation(SEVERAL_OPERATIONS if self.journal.several else operation)
         self.body = self.log.hasher.body(self.spec.body)
-        members = self.journal.members(operation, self.spec.recipients)
-        self.members = dict(zip(self.spec.recipients, members, strict=True))
+        member_of = self.log.hasher.member_hasher(operation)
+        self.members = {recipient: member_of(recipient) for recipient in self.spec.recipients}
         self.has_requested = False
 
     @property
@@ -165,7 +165,12 @@ class SingleSendState(SendRequests):
                 "on_unknown is 'resend': sending a request of unknown outcome again. Recipients: %d.", len(recipients)
             )
         try:
-            yield await self._queue(recipients, client, stop) if recipients else None
+            if not recipients:
+                yield None
+                return
+            spec = await stop.finish(self.spec.prepared(client), client)
+            snapshots = [await stop.finish(probe.snapshot(client), client) for probe in spec.probes]
+            yield SingleSendQueue(self, spec, recipients, snapshots or None)
         finally:
             await self._release_unsent(recipients)
 
@@ -217,11 +222,6 @@ class SingleSendState(SendRequests):
     def remaining(self, latest: Mapping[str, RequestRecord | None]) -> list[str]:
         """Return the recipients to send to: no request to them is accepted or unresolved."""
         return [recipient for recipient, entry in latest.items() if entry is None or entry.state in _SENDABLE]
-
-    async def _queue(self, recipients: tuple[str, ...], client: Client, stop: StopSignal) -> SingleSendQueue:
-        spec = await stop.finish(self.spec.prepared(client), client)
-        snapshots = [await stop.finish(probe.snapshot(client), client) for probe in spec.probes]
-        return SingleSendQueue(self, spec, recipients, snapshots or None)
 
     def _refuse_rejected(self, recipients: Sequence[str]) -> None:
         """Raise if the service rejected the same request in an earlier try."""

@@ -6,7 +6,7 @@ hashes, ids and counts, never a number, an address or a text.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from cpaas_provider.sending.journal.log import JournalLog
@@ -64,17 +64,6 @@ class Journal:
     def records(self) -> Collection[RequestRecord]:
         """All requests, in the order in which they were made."""
         return self._records.values()
-
-    def check_operation(self, operation: str) -> None:
-        """Raise if the journal has another operation. A new journal takes this one.
-
-        :raises JournalUnavailableError: when it has
-        """
-        self.log.check_operation(SEVERAL_OPERATIONS if self.several else operation)
-
-    def members(self, operation: str, recipients: Iterable[str]) -> list[bytes]:
-        """Return the hashes of recipients."""
-        return list(map(self.log.hasher.member_hasher(operation), recipients))
 
     def add(self, intent: Intent, operation: str, at: datetime | None, body: str | None) -> None:
         """Add a request of this try."""
