@@ -257,7 +257,11 @@ class Dispatcher:
                 return False
             if self._error is not None or not await self._wait_for_rate_limit():
                 return True
-            self._begin(self.queue.begin(batch))
+            request = self.queue.begin(batch)
+            self._pending += 1
+            self._pending_recipients += len(request.intent)
+            self._storing[request.intent.number] = request
+            self.writer.begin(request.intent, self._on_stored)
             self._is_taking = False
         return True
 
@@ -275,13 +279,6 @@ class Dispatcher:
                 async with asyncio.timeout(seconds):
                     await self._ended.wait()
         return self._error is None
-
-    def _begin(self, request: PendingRequest) -> None:
-        """Hand the intent of a request to the writer."""
-        self._pending += 1
-        self._pending_recipients += len(request.intent)
-        self._storing[request.intent.number] = request
-        self.writer.begin(request.intent, self._on_stored)
 
     def _on_stored(self, intent: Intent, error: SendingError | None) -> None:
         """Let a request leave, because its intent is stored, or withdraw it after an error; called by the writer."""

@@ -15,7 +15,7 @@ from cpaas_provider.api.backoff import backoff
 from cpaas_provider.sending.dispatcher import Dispatcher, RequestQueue
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.writer import JournalWriter
-from cpaas_provider.sending.resolver import MAX_RESENDS, UnknownResolver, Unresolved
+from cpaas_provider.sending.resolver import MAX_RESENDS, SendRequests, UnknownResolver
 from cpaas_provider.sending.shutdown import StopSignal, in_thread
 from cpaas_provider.sending.spec import Client, UnknownPolicy
 
@@ -34,7 +34,7 @@ class SendState(Protocol):
     """Whether a queue has one request, which is sent in line."""
 
     @property
-    def requests(self) -> Unresolved:
+    def requests(self) -> SendRequests:
         """The requests of all tries, as the resolver reads and changes them."""
 
     async def record_head(self, writer: JournalWriter) -> None:
@@ -43,11 +43,13 @@ class SendState(Protocol):
     def has_remaining(self) -> bool:
         """Return whether recipients are left to send to."""
 
-    def open_queue(self, client: Client, stop: StopSignal) -> AbstractAsyncContextManager[RequestQueue]:
-        """Open the queue of requests to the remaining recipients."""
+    def open_queue(
+        self, client: Client, stop: StopSignal, *, is_resend: bool = False
+    ) -> AbstractAsyncContextManager[RequestQueue | None]:
+        """Open the queue of requests to the remaining recipients; ``None`` if the guards permit none.
 
-    def open_resend_queue(self, client: Client, stop: StopSignal) -> AbstractAsyncContextManager[RequestQueue | None]:
-        """Open the queue of requests to recipients of unknown outcome; ``None`` if none can be sent to again."""
+        :param is_resend: to send to recipients of unknown outcome instead, again
+        """
 
 
 class TryPorts(Protocol):
@@ -91,7 +93,8 @@ class SendEngine:
             if state.has_remaining():
                 await self._check_may_send()
                 async with state.open_queue(self.client, stop) as queue:
-                    await self._dispatch(queue, writer)
+                    if queue is not None:
+                        await self._dispatch(queue, writer)
             if not resolve:
                 return
             resolver = UnknownResolver(
@@ -105,7 +108,7 @@ class SendEngine:
         for resend in range(MAX_RESENDS):
             # What a probe established must not be lost while this try waits.
             await writer.flush()
-            async with self.state.open_resend_queue(self.client, stop) as queue:
+            async with self.state.open_queue(self.client, stop, is_resend=True) as queue:
                 if queue is None:
                     break
                 await self._check_may_send()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
@@ -19,7 +19,8 @@ from cpaas_provider.sending.errors import (
     UnknownOutcomeError,
     join_references,
 )
-from cpaas_provider.sending.journal.model import RequestRecord, Result
+from cpaas_provider.sending.journal.log import JournalLog
+from cpaas_provider.sending.journal.model import RequestRecord, Result, State, unresolved_by_reference
 from cpaas_provider.sending.journal.resolution import count_recipients
 from cpaas_provider.sending.journal.writer import JournalWriter
 from cpaas_provider.sending.shutdown import StopSignal
@@ -49,40 +50,71 @@ _LOST_REQUEST_HINT = (
 )
 
 
-class Unresolved(Protocol):
-    """The part of a send that the resolver reads and changes: its requests of unknown outcome."""
+class SendRequests:
+    """The requests of a send. A subclass stores them: in memory for a list, on disk for a source."""
+
+    log: JournalLog
+    """The journal."""
+
+    body: str
+    """Hash of the content that this try sends to all."""
+
+    @property
+    def records(self) -> Iterable[RequestRecord]:
+        """The requests in order, at least those that a recipient of unknown outcome has.
+
+        Of the references of these, all accepted requests are among them.
+        """
+        raise NotImplementedError
+
+    def values_hashes(self, members: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Return the hashes of the placeholder values that this try sends, by recipient.
+
+        :param members: recipients of one request. Those that this try does not send to may be missing in what is
+            returned
+        """
+        raise NotImplementedError
 
     @property
     def lost(self) -> str | None:
         """Why requests of earlier tries may be missing from the journal; ``None`` if none are."""
+        return self.log.lost
 
     def unresolved(self) -> Sequence[RequestRecord]:
         """Return the newest request of each unresolved reference, unless accepted requests have all its recipients."""
-
-    def probe_candidates(self) -> Sequence[RequestRecord]:
-        """Return the requests that establish the outcome of a recipient if a probe finds that they were accepted.
-
-        Not only the newest one of a recipient: a resend in another batch has another reference.
-        """
-        return self.unresolved()
+        return unresolved_by_reference(self.records)
 
     def unknown_recipients(self) -> int:
         """Return the number of recipients of unknown outcome."""
+        return count_recipients(self.unresolved())
 
     def is_changed(self, request: RequestRecord) -> bool:
         """Return whether the content of a request differs from the content of this try."""
+        if request.body is None:
+            return False
+        if request.body != self.body:
+            return True
+        present = self.values_hashes(request.members)
+        return any(present.get(member, sent) != sent for member, sent in request.intent.each())
 
-    def accepted_ids(self) -> Mapping[str, Collection[str | None]]:
-        """Return the service's ids of accepted requests, at least of references of ``probe_candidates``.
+    def accepted_ids(self) -> Mapping[str, set[str | None]]:
+        """Return the service's ids of accepted requests, at least of references that an unresolved request has, too.
 
         :return: the ids by reference, ``None`` for an id that is not recorded
         """
+        ids: dict[str, set[str | None]] = {}
+        for request in self.records:
+            if request.state is State.ACCEPTED:
+                message_id = (request.result or {}).get("id")
+                ids.setdefault(request.reference, set()).add(None if message_id is None else str(message_id))
+        return ids
 
     def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
         """Record that requests were accepted, and return the results for the journal.
 
         :param accepted: what the probe returned, by the number of the request
         """
+        raise NotImplementedError
 
     def refute(self, request: RequestRecord, error: RefutedError) -> Result | None:
         """Record that a request was not accepted. Return the result for the journal, ``None`` if it stays unknown."""
@@ -95,9 +127,10 @@ class Unresolved(Protocol):
     def end_resends(self, unknown: str, advice: str) -> None:
         """Raise if recipients are still of unknown outcome after the last resend of this try.
 
-        :param unknown: the text of ``describe``
-        :param advice: the text of ``advice``
+        :param unknown: the text of ``UnknownResolver.describe``
+        :param advice: the text of ``UnknownResolver.advice``
         """
+        raise NotImplementedError
 
 
 @dataclass(eq=False, repr=False)
@@ -110,7 +143,7 @@ class UnknownResolver:
     :param address: the task instance as an argument of `airflow cpaas journal`
     """
 
-    send: Unresolved
+    send: SendRequests
     policy: UnknownPolicy
     writer: JournalWriter
     client: Client
@@ -154,7 +187,7 @@ class UnknownResolver:
         """
         self._probe_error = None
         accepted: dict[int, dict[str, Any]] = {}
-        requests = self.send.probe_candidates() if self.policy.probes else ()
+        requests = self.send.unresolved() if self.policy.probes else ()
         recorded = self.send.accepted_ids() if requests else {}
         try:
             for request in requests:

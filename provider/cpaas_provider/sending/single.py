@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from cpaas_provider.sending.errors import (
     ResendLimitError,
     UnknownOutcomeError,
 )
-from cpaas_provider.sending.journal.journal import Journal, unresolved_requests
+from cpaas_provider.sending.journal.journal import SEVERAL_OPERATIONS, Journal
 from cpaas_provider.sending.journal.log import MAX_BYTES
 from cpaas_provider.sending.journal.model import (
     Intent,
@@ -34,9 +34,8 @@ from cpaas_provider.sending.journal.model import (
     latest_by_member,
     size_of,
 )
-from cpaas_provider.sending.journal.resolution import count_recipients
 from cpaas_provider.sending.journal.writer import JournalWriter
-from cpaas_provider.sending.resolver import MAX_RESENDS, Unresolved
+from cpaas_provider.sending.resolver import MAX_RESENDS, SendRequests
 from cpaas_provider.sending.shutdown import StopSignal, in_thread
 from cpaas_provider.sending.spec import (
     Client,
@@ -54,7 +53,7 @@ _SENDABLE = frozenset({State.NOT_SENT, State.REJECTED})
 
 
 @dataclass(eq=False, repr=False)
-class SingleSendState(Unresolved):
+class SingleSendState(SendRequests):
     """The status of the recipients of a single send.
 
     :param journal: the journal of the task
@@ -81,11 +80,11 @@ class SingleSendState(Unresolved):
 
     def __post_init__(self) -> None:
         operation = self.spec.operation
-        self.journal.check_operation(operation)
         self.log = self.journal.log
+        self.log.check_operation(SEVERAL_OPERATIONS if self.journal.several else operation)
         self.body = self.log.hasher.body(self.spec.body)
-        members = self.journal.members(operation, self.spec.recipients)
-        self.members = dict(zip(self.spec.recipients, members, strict=True))
+        member_of = self.log.hasher.member_hasher(operation)
+        self.members = {recipient: member_of(recipient) for recipient in self.spec.recipients}
         self.has_requested = False
 
     @property
@@ -126,7 +125,7 @@ class SingleSendState(Unresolved):
         unrecorded = [self.members[recipient] for recipient, record in self.latest().items() if record is None]
         if self.lost is None or not unrecorded:
             return
-        intent = self.journal.new_intent(self.spec.operation, unrecorded)
+        intent = self.log.new_intent(unrecorded, operation=self.spec.operation)
         result = Result(intent.number, State.UNKNOWN, reason=self.lost)
         # First, so that they count as unknown also in the report of a try that cannot store this.
         self.journal.add(intent, self.spec.operation, None, None)
@@ -152,27 +151,28 @@ class SingleSendState(Unresolved):
         return True
 
     @contextlib.asynccontextmanager
-    async def open_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[SingleSendQueue]:
-        """Open the queue with the request to the remaining recipients that the guards permit."""
-        recipients = await self._permitted(tuple(self.remaining(self.latest())), stop)
+    async def open_queue(
+        self, client: Client, stop: StopSignal, *, is_resend: bool = False
+    ) -> AsyncIterator[SingleSendQueue | None]:
+        """Open the queue with the request to the remaining recipients; ``None`` if the guards permit none.
+
+        :param is_resend: to send to recipients of unknown outcome instead, again
+        """
+        recipients = self._unknown_recipients() if is_resend else tuple(self.remaining(self.latest()))
+        recipients = await self._below_cap(await self._not_suppressed(recipients, stop), stop)
+        if is_resend and recipients:
+            log.warning(
+                "on_unknown is 'resend': sending a request of unknown outcome again. Recipients: %d.", len(recipients)
+            )
         try:
-            yield await self._queue(recipients, client, stop) if recipients else SingleSendQueue(self, self.spec)
+            if not recipients:
+                yield None
+                return
+            spec = await stop.finish(self.spec.prepared(client), client)
+            snapshots = [await stop.finish(probe.snapshot(client), client) for probe in spec.probes]
+            yield SingleSendQueue(self, spec, recipients, snapshots or None)
         finally:
             await self._release_unsent(recipients)
-
-    @contextlib.asynccontextmanager
-    async def open_resend_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[SingleSendQueue | None]:
-        """Open the queue with the request to recipients of unknown outcome; ``None`` if none can be sent to again."""
-        unknown = await self._permitted(self._unknown_recipients(), stop)
-        if unknown:
-            log.warning(
-                "on_unknown is 'resend': sending a request of unknown outcome again. Recipients: %d.", len(unknown)
-            )
-        yield await self._queue(unknown, client, stop) if unknown else None
-
-    async def _permitted(self, recipients: tuple[str, ...], stop: StopSignal) -> tuple[str, ...]:
-        """Return the recipients that the guards permit, and remember the others."""
-        return await self._below_cap(await self._not_suppressed(recipients, stop), stop)
 
     async def _below_cap(self, recipients: tuple[str, ...], stop: StopSignal) -> tuple[str, ...]:
         if self.frequency_cap is None or not recipients:
@@ -223,11 +223,6 @@ class SingleSendState(Unresolved):
         """Return the recipients to send to: no request to them is accepted or unresolved."""
         return [recipient for recipient, entry in latest.items() if entry is None or entry.state in _SENDABLE]
 
-    async def _queue(self, recipients: tuple[str, ...], client: Client, stop: StopSignal) -> SingleSendQueue:
-        spec = await stop.finish(self.spec.prepared(client), client)
-        snapshots = [await stop.finish(probe.snapshot(client), client) for probe in spec.probes]
-        return SingleSendQueue(self, spec, recipients, snapshots or None)
-
     def _refuse_rejected(self, recipients: Sequence[str]) -> None:
         """Raise if the service rejected the same request in an earlier try."""
         members = [self.members[recipient] for recipient in recipients]
@@ -254,34 +249,18 @@ class SingleSendState(Unresolved):
     # What the resolver needs.
 
     @property
-    def requests(self) -> Unresolved:
+    def requests(self) -> SendRequests:
         """The part that the resolver reads and changes: this object."""
         return self
 
-    @property
-    def lost(self) -> str | None:
-        """Why requests of earlier tries may be missing from the journal; ``None`` if none are."""
-        return self.log.lost
-
-    def unresolved(self) -> Sequence[RequestRecord]:
-        """Return the unresolved requests, also to recipients that are no longer on the list."""
-        return unresolved_requests(self.records)
-
-    def unknown_recipients(self) -> int:
-        """Return the number of recipients of unknown outcome."""
-        return count_recipients(self.unresolved())
-
-    def accepted_ids(self) -> Mapping[str, Collection[str | None]]:
-        """Return the service's ids of accepted requests.
-
-        :return: the ids by reference, ``None`` for an id that is not recorded
-        """
-        ids: dict[str, set[str | None]] = {}
-        for request in self.records:
-            if request.state is State.ACCEPTED:
-                message_id = (request.result or {}).get("id")
-                ids.setdefault(request.reference, set()).add(None if message_id is None else str(message_id))
-        return ids
+    def values_hashes(self, members: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Return the hashes of the placeholder values that this try sends, by recipient."""
+        hasher, personal, wanted = self.log.hasher, self.spec.personal, set(members)
+        return {
+            member: hasher.personalisation_hash(personal.get(recipient)) if personal else b""
+            for recipient, member in self.members.items()
+            if member in wanted
+        }
 
     def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
         """Record the requests that a probe established to be accepted."""
@@ -314,23 +293,6 @@ class SingleSendState(Unresolved):
                 f"no retry is left: {advice}."
             )
 
-    def is_changed(self, request: RequestRecord) -> bool:
-        """Return whether the content of a request differs from the content of this try."""
-        if request.body is None:
-            return False
-        personal = self.spec.personal
-        if request.body != self.body or request.is_personal != bool(personal):
-            return True
-        if not personal:
-            return False
-        hasher = self.log.hasher
-        members = set(request.members)
-        return any(
-            request.intent.values_hash_of(member) not in (None, hasher.personalisation_hash(personal.get(recipient)))
-            for recipient, member in self.members.items()
-            if member in members
-        )
-
     def _unknown_recipients(self) -> tuple[str, ...]:
         return tuple(recipient for recipient, entry in self.latest().items() if entry and entry.is_unresolved)
 
@@ -348,13 +310,13 @@ class SingleRequest:
 class SingleSendQueue:
     """A queue with one request.
 
-    :param recipients: the recipients of the request; ``None`` for an empty queue
+    :param recipients: the recipients of the request; ``None`` once it is taken
     :param snapshots: the snapshots of the probes; ``None`` without probes
     """
 
     state: SingleSendState
     spec: SendSpec
-    recipients: tuple[str, ...] | None = None
+    recipients: tuple[str, ...] | None
     snapshots: Any = None
 
     def __post_init__(self) -> None:
@@ -376,7 +338,9 @@ class SingleSendQueue:
         values_hashes = b""
         if personal := spec.personal:
             values_hashes = b"".join(hasher.personalisation_hash(personal.get(recipient)) for recipient in batch)
-        intent = state.journal.new_intent(spec.operation, members, values_hashes, self.snapshots)
+        intent = state.log.new_intent(members, values_hashes, self.snapshots, operation=spec.operation)
+        if any(record.is_unresolved for record in state.records if record.reference == intent.reference):
+            intent = replace(intent, previous_unknown=True)
         at = state.clock()
         size = size_of(LogEntry(at, tries.number, tries.clear_epoch, state.body, [intent]).as_text())
         if size > MAX_BYTES:
@@ -445,4 +409,5 @@ class SingleSendQueue:
         if len(pairs) == len(request.intent):
             return request.intent
         members = [member for member, _ in pairs]
-        return state.journal.new_intent(self.operation, members, b"".join(values_hash for _, values_hash in pairs))
+        values_hashes = b"".join(values_hash for _, values_hash in pairs)
+        return state.log.new_intent(members, values_hashes, operation=self.operation)

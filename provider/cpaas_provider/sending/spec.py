@@ -12,9 +12,8 @@ from cpaas_provider.sending.journal.hashing import EMAIL_OPERATION
 from cpaas_provider.sending.journal.model import (
     RequestRecord,
     accepted_by_reference,
-    by_reference,
     members_of,
-    unresolved,
+    unresolved_by_reference,
 )
 
 if TYPE_CHECKING:
@@ -189,7 +188,7 @@ class Outcome:
     def of(cls, entries: Iterable[RequestRecord], *left_out: int, earlier: bool = True) -> Self:
         """Return the outcome of requests."""
         entries = tuple(entries)
-        return cls(tuple(accepted_by_reference(entries)), tuple(by_reference(unresolved(entries))), earlier, *left_out)
+        return cls(tuple(accepted_by_reference(entries)), tuple(unresolved_by_reference(entries)), earlier, *left_out)
 
     def __bool__(self) -> bool:
         """Return whether a request was accepted, or may have been."""

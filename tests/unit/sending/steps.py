@@ -257,7 +257,7 @@ class World:
             await SendEngine(state, client, Ports(attempt.stop), policy).run()
         finally:
             outcome = state.outcome()
-            by_member = dict(zip(journal.members(OPERATION, self.people), self.people, strict=True))
+            by_member = {member: recipient for recipient, member in state.members.items()}
             attempt.accepted = {by_member[one] for record in outcome.accepted for one in record.members}
             attempt.unknown = {by_member[one] for record in outcome.unknown for one in record.members}
 

@@ -44,9 +44,6 @@ class Send:
     def unresolved(self) -> Sequence[RequestRecord]:
         return self.open
 
-    def probe_candidates(self) -> Sequence[RequestRecord]:
-        return self.open
-
     def unknown_recipients(self) -> int:
         return sum(len(one.members) for one in self.open)
 

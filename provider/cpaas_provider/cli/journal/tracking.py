@@ -12,7 +12,7 @@ from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.delivery import RequestState
 from cpaas_provider.delivery.tracking.counts import open_report_database
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_resolution
-from cpaas_provider.sending.journal.model import members_of, reached_by
+from cpaas_provider.sending.journal.model import members_of, reached_by, unknown_by_request
 from cpaas_provider.sending.journal.resolution import Resolution, ResolutionResult
 
 _NOT_RECORDED = (
@@ -72,11 +72,11 @@ def _unresolved(found: Found, decided: ResolutionResult, decision: Resolution) -
     reached = reached_by(found.journal.entries(), members_of(unresolved))
     if decision is Resolution.SENT:
         reached |= members_of(decided.before)
+    unknown = unknown_by_request(unresolved, reached)
     states = {request.reference: RequestState.SUPERSEDED for request in unresolved}
-    newest: dict[bytes, str] = {}
+    counts = Counter[str]()
     for request in unresolved:
-        for member in set(request.members) - reached:
-            newest[member] = request.reference
+        if request.number in unknown:
             states[request.reference] = RequestState.UNKNOWN
-    unknown = Counter(newest.values())
-    return [SentRequest(name, unknown[name], state=state, unknown=unknown[name]) for name, state in states.items()]
+            counts[request.reference] += unknown[request.number]
+    return [SentRequest(name, counts[name], state=state, unknown=counts[name]) for name, state in states.items()]

@@ -25,7 +25,7 @@ from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader
 from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
 from cpaas_provider.sending.campaign.queue import CampaignQueue, TooManyFailuresError
-from cpaas_provider.sending.campaign.recipients import FAILED, LEFT_OUT, Recipient, RecipientStatus, RecipientTable
+from cpaas_provider.sending.campaign.recipients import FAILED, LEFT_OUT, RecipientStatus, RecipientTable
 from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.log import JournalLog
@@ -215,35 +215,32 @@ class Campaign:
             )
         return True
 
-    def open_queue(self, client: Client, stop: StopSignal) -> contextlib.AbstractAsyncContextManager[CampaignQueue]:
-        """Open the queue of requests to the remaining recipients. The progress is logged while it is open."""
-        return self._queue(client, None)
-
     @contextlib.asynccontextmanager
-    async def open_resend_queue(self, client: Client, stop: StopSignal) -> AsyncIterator[CampaignQueue | None]:
-        """Open the queue of requests to recipients of unknown outcome; ``None`` if none can be sent to again."""
-        recipients = self.index.to_resend()
-        if not recipients:
+    async def open_queue(
+        self, client: Client, stop: StopSignal, *, is_resend: bool = False
+    ) -> AsyncIterator[CampaignQueue | None]:
+        """Open the queue of requests to the remaining recipients. The progress is logged while it is open.
+
+        :param is_resend: to send to recipients of unknown outcome instead, again. ``None`` if that is not possible
+        """
+        only = self.index.to_resend() if is_resend else None
+        if only:
+            log.warning(
+                "on_unknown is 'resend': sending to %s of unknown outcome again.", counted(len(only), "recipient")
+            )
+        elif is_resend:
             yield None
             return
-        log.warning(
-            "on_unknown is 'resend': sending to %s of unknown outcome again.", counted(len(recipients), "recipient")
-        )
-        async with self._queue(client, recipients) as queue:
-            yield queue
-
-    @contextlib.asynccontextmanager
-    async def _queue(self, client: Client, only: Sequence[Recipient] | None) -> AsyncIterator[CampaignQueue]:
         options = self.options
-        counts = self.plan.counts()
-        progress = Progress(len(only) if only is not None else counts[RecipientStatus.NOT_SENT], self.publish)
+        remaining = self.plan.counts()[RecipientStatus.NOT_SENT] if only is None else len(only)
+        progress = Progress(remaining, self.publish)
         dnd_filter = None
         if self.dnd is not None:
             progress.look_ups = self.dnd.look_ups
             dnd_filter = self.dnd.open(self.plan, client)
         frequency_filter = None
         if self.frequency_cap is not None:
-            frequency_filter = FrequencyFilter(self.plan, self.frequency_cap, is_resend=only is not None)
+            frequency_filter = FrequencyFilter(self.plan, self.frequency_cap, is_resend=is_resend)
         budget = self._budget()
         batcher = Batcher(
             self.plan,
@@ -266,7 +263,7 @@ class Campaign:
             on_rejected_batch=options.on_rejected_batch,
             max_rejected=self._may_fail() if options.max_failure_ratio > 0 else None,
             max_identical_rejections=options.max_identical_rejections,
-            is_resend=only is not None,
+            is_resend=is_resend,
         )
         reporting = asyncio.create_task(self._report_progress(progress))
         try:

@@ -20,18 +20,14 @@ from cpaas_provider.sending.journal.model import (
     Result,
     State,
     split_members,
+    unknown_by_request,
 )
-from cpaas_provider.sending.resolver import MAX_RESENDS, Unresolved
+from cpaas_provider.sending.resolver import MAX_RESENDS, SendRequests
 
 _REJECTED, _UNKNOWN, _ACCEPTED = 1, 2, 3
 _STATUSES = {_REJECTED: RecipientStatus.REJECTED, _UNKNOWN: RecipientStatus.UNKNOWN, _ACCEPTED: RecipientStatus.SENT}
 _STATES = {strength: state for state, strength in PRECEDENCE.items() if state is not State.PENDING}
 """A request without a result is of unknown outcome."""
-
-_OPEN_REQUESTS = (
-    "SELECT sent.request FROM recipient CROSS JOIN recipient_request AS sent USING (member) WHERE status = ?"
-)
-"""The requests that recipients of a status have, also those that a later request followed."""
 
 _REMOVED_FROM_SOURCE = "no longer in the source"
 
@@ -64,7 +60,7 @@ class TrackedRequest(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class JournalIndex(Unresolved):
+class JournalIndex(SendRequests):
     """The request that decides the status of each recipient: of the strongest state, and of several the newest.
 
     No probe of a message can refute a request, and the journal of a campaign has all results.
@@ -73,42 +69,34 @@ class JournalIndex(Unresolved):
     """
 
     plan: RecipientTable
-    journal: JournalLog
+    log: JournalLog
     body: str
-    next_number: int = field(default=0, init=False)
     rejected_resends: set[int] = field(default_factory=set, init=False)
     """The places of recipients of unknown outcome that the service rejected on a resend."""
 
-    @property
-    def lost(self) -> str | None:
-        """Why the journal of an earlier try is lost; ``None`` if it is not."""
-        return self.journal.lost
-
     def replay(self) -> None:
         """Read what earlier tries stored, and set the status of recipients by it; once, after the table is loaded."""
+        next_number = 0
         with self.plan.transaction():
-            for entry in self.journal.replay():
+            for entry in self.log.replay():
                 for intent in entry.intents:
-                    if intent.number < self.next_number and self._has_request(intent.number):
+                    if intent.number < next_number and self._has_request(intent.number):
                         # A write that seemed to fail was repeated, and the store carried out both.
                         continue
+                    next_number = max(next_number, intent.number + 1)
                     pending = Result(intent.number, State.PENDING, reason=BROKE_OFF)
                     self._add(intent, entry.body, entry.at.timestamp(), pending, now=False)
                     self._add_recipients(intent)
                 for result in entry.results:
                     self._add_left_out(result)
-                    if result.state is State.REJECTED and entry.clear_epoch != self.journal.tries.clear_epoch:
-                        # What was rejected before a clear or in another run counts as not sent.
-                        result = Result(result.number, State.NOT_SENT, reason=result.reason)  # noqa: PLW2901 - see above
                     self.record_result(result)
-        if self.next_number:
+        if next_number:
             self._decide()
-        self.next_number = max(self.next_number, self.journal.first_number)
-        if self.journal.lost:
+        if self.log.lost:
             # A request that was rejected after the loss repeated one that may have been accepted before it.
             self.plan.database.execute(
                 "UPDATE recipient SET status = ?, reason = ?, request = NULL WHERE status IN (?, ?)",
-                (RecipientStatus.UNKNOWN, self.journal.lost, RecipientStatus.NOT_SENT, RecipientStatus.REJECTED),
+                (RecipientStatus.UNKNOWN, self.log.lost, RecipientStatus.NOT_SENT, RecipientStatus.REJECTED),
             )
 
     def record(self, intent: Intent, at: float, result: Result) -> None:
@@ -129,53 +117,55 @@ class JournalIndex(Unresolved):
             (PRECEDENCE[result.state], *values, result.reason, result.number, _ACCEPTED),
         )
 
-    def unresolved(self) -> list[RequestRecord]:
-        """Return the requests that leave the status of a recipient unknown, in order."""
-        rows = self.plan.database.execute(
-            """SELECT number, reference, at, reason, body FROM request
-            WHERE number IN (SELECT DISTINCT request FROM recipient WHERE status = ?) ORDER BY number""",
+    @property
+    def records(self) -> list[RequestRecord]:
+        """The requests that a recipient of unknown outcome has, each with these recipients alone.
+
+        Of their references, the accepted requests are among them, without recipients.
+        """
+        if not self.plan.counts()[RecipientStatus.UNKNOWN]:
+            return []
+        members, values_hashes = dict[int, list[bytes]](), dict[int, list[bytes]]()
+        for number, member, values_hash in self.plan.database.execute(
+            """SELECT sent.request, member, values_hash
+            FROM recipient CROSS JOIN recipient_request AS sent USING (member) WHERE status = ?""",
             (RecipientStatus.UNKNOWN,),
-        ).fetchall()
-        return [self._record(row, (member for member, _, _ in self.unresolved_recipients(row[0]))) for row in rows]
-
-    def _record(self, row: tuple[int, str, float, str | None, str | None], members: Iterable[bytes]) -> RequestRecord:
-        number, reference, at, reason, body = row
-        return RequestRecord(
-            Intent(number, reference, b"".join(members)),
-            self.journal.operation or "",
-            datetime.fromtimestamp(at, UTC),
-            body=body,
-            outcome=Result(number, State.UNKNOWN, reason=reason),
-        )
-
-    def probe_candidates(self) -> list[RequestRecord]:
-        """Return the requests of unknown outcome that a recipient of unknown outcome has, one of each reference."""
+        ):
+            members.setdefault(number, []).append(member)
+            values_hashes.setdefault(number, []).append(values_hash)
         rows = self.plan.database.execute(
-            f"""SELECT max(number), reference, at, reason, body FROM request
-            WHERE state = ? AND number IN ({_OPEN_REQUESTS}) GROUP BY reference ORDER BY number""",  # noqa: S608 - a constant
-            (_UNKNOWN, RecipientStatus.UNKNOWN),
+            """SELECT number, reference, at, body, state, id, reason FROM request
+            WHERE state >= ? AND reference IN (SELECT reference
+                FROM recipient CROSS JOIN recipient_request AS sent USING (member) JOIN request ON number = sent.request
+                WHERE status = ? AND request.state = ?) ORDER BY number""",
+            (_UNKNOWN, RecipientStatus.UNKNOWN, _UNKNOWN),
         ).fetchall()
-        members = (
-            "SELECT member FROM recipient_request WHERE request = ?1 "
-            "EXCEPT SELECT member FROM left_out WHERE request = ?1"
-        )
-        return [
-            self._record(row, (member for (member,) in self.plan.database.execute(members, (row[0],)))) for row in rows
-        ]
+        records = []
+        for number, reference, at, body, strength, message_id, reason in rows:
+            intent = Intent(
+                number, reference, b"".join(members.get(number, ())), b"".join(values_hashes.get(number, ()))
+            )
+            message = None if message_id is None else (message_id, None, None)
+            outcome = Result(number, _STATES[strength], message, reason)
+            started_at = datetime.fromtimestamp(at, UTC)
+            records.append(RequestRecord(intent, self.log.operation or "", started_at, body=body, outcome=outcome))
+        return records
+
+    def values_hashes(self, members: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the hashes of the placeholder values that this try sends, by recipient."""
+        hashes = {}
+        for member in members:
+            for (values,) in self.plan.database.execute(
+                "SELECT placeholder_values FROM recipient WHERE member = ? AND status = ?",
+                (member, RecipientStatus.UNKNOWN),
+            ):
+                if values is not None:
+                    hashes[member] = self.log.hasher.values_hash(values)
+        return hashes
 
     def unknown_recipients(self) -> int:
         """Return the number of recipients of unknown outcome."""
         return self.plan.counts()[RecipientStatus.UNKNOWN]
-
-    def is_changed(self, request: RequestRecord) -> bool:
-        """Return whether the content of a request differs from the content of this try."""
-        if request.body != self.body:
-            return True
-        hasher = self.journal.hasher
-        return any(
-            sent_hash and values is not None and hasher.values_hash(values) != sent_hash
-            for _, values, sent_hash in self.unresolved_recipients(request.number)
-        )
 
     def requests(self) -> Iterable[TrackedRequest]:
         """Return the requests of all tries, those of one reference as one."""
@@ -188,7 +178,7 @@ class JournalIndex(Unresolved):
             members.setdefault(number, set()).add(member)
             if address is not None:
                 addresses.setdefault(number, {})[address] = None
-        unknown = self._unknown_by_request()
+        unknown = unknown_by_request(self.records)
         found: dict[str, TrackedRequest] = {}
         for number, reference, strength, size, message_id in self.plan.database.execute(
             "SELECT number, reference, state, size, id FROM request ORDER BY number"
@@ -204,38 +194,6 @@ class JournalIndex(Unresolved):
             )
             found[reference] = request.or_stronger(found.get(reference))
         return found.values()
-
-    def _unknown_by_request(self) -> dict[int, int]:
-        """Return the requests that a recipient of unknown outcome has, each with how many it is the newest one of."""
-        if not self.unknown_recipients():
-            return {}
-        query = """SELECT request, count(*) FILTER (WHERE request = newest) FROM (
-                SELECT sent.request, max(sent.request) OVER (PARTITION BY sent.member) AS newest
-                FROM recipient CROSS JOIN recipient_request AS sent USING (member) JOIN request ON number = sent.request
-                WHERE status = ? AND request.state = ?
-            ) GROUP BY request"""
-        return dict(self.plan.database.execute(query, (RecipientStatus.UNKNOWN, _UNKNOWN)).fetchall())
-
-    def accepted_ids(self) -> dict[str, set[str | None]]:
-        """Return the service's ids of accepted requests whose reference a probe candidate has, too.
-
-        :return: the ids by reference, ``None`` for an id that is not recorded
-        """
-        ids: dict[str, set[str | None]] = {}
-        query = f"""SELECT reference, id FROM request WHERE state = ? AND reference IN (SELECT reference FROM request
-            WHERE number IN ({_OPEN_REQUESTS}))"""  # noqa: S608 - a constant
-        for reference, message_id in self.plan.database.execute(query, (_ACCEPTED, RecipientStatus.UNKNOWN)):
-            ids.setdefault(reference, set()).add(message_id)
-        return ids
-
-    def unresolved_recipients(self, number: int) -> list[tuple[bytes, str | None, bytes | None]]:
-        """Return the recipients of an unresolved request: member, placeholder values, hash of the values sent."""
-        return self.plan.database.execute(
-            """SELECT recipient.member, recipient.placeholder_values, sent.values_hash FROM recipient
-            LEFT JOIN recipient_request AS sent ON sent.member = recipient.member AND sent.request = recipient.request
-            WHERE recipient.request = ? AND status = ?""",
-            (number, RecipientStatus.UNKNOWN),
-        ).fetchall()
 
     def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
         """Record the requests that a probe established to be accepted."""
@@ -311,7 +269,7 @@ class JournalIndex(Unresolved):
     def earlier_epochs(self) -> list[EarlierRequest]:
         """Return the like requests before the clears after which all recipients are sent to again."""
         requests = list[EarlierRequest]()
-        for record in self.journal.earlier_requests():
+        for record in self.log.earlier_requests():
             at = record.started_at.timestamp() if record.started_at else 0.0
             if record.state is State.ACCEPTED and record.outcome is not None:
                 _, charge, balance = record.outcome.result or (None, None, None)
@@ -327,7 +285,6 @@ class JournalIndex(Unresolved):
         return sum(row[0] if row else 1 for row in found)
 
     def _add(self, intent: Intent, body: str | None, at: float, result: Result, *, now: bool) -> None:
-        self.next_number = max(self.next_number, intent.number + 1)
         self.plan.change(
             "INSERT INTO request (number, reference, state, body, at, size, id, charge, balance, reason, now) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

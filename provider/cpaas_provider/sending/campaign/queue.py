@@ -143,7 +143,11 @@ class CampaignQueue:
         self._set_status(accepted, RecipientStatus.SENT, number)
         addresses, others = [one.address for one in accepted], [one.address for one in rejected]
         self.delivery.record(request.intent.reference, addresses, result.id, others)
-        error: Exception | None = self._charge(request, result)
+        error: Exception | None = None
+        try:
+            self.budget.record_charge(request.reserved, request.units, result.charge, result.balance)
+        except SendingError as limit_reached:
+            error = limit_reached
         if not result.rejection:
             return Ended(ended, error=error)
         log.warning(
@@ -195,15 +199,11 @@ class CampaignQueue:
         return Ended(result)
 
     def _intent(self, batch: Batch) -> Intent:
-        number = self.index.next_number
-        self.index.next_number += 1
-        hasher = self.index.journal.hasher
-        members = [recipient.member for recipient in batch]
         values_hashes = b""
         if self.content.columns:
-            values_hashes = b"".join([hasher.values_hash(recipient.placeholder_values or "") for recipient in batch])
-        reference = self.index.journal.reference(members)
-        return Intent(number, reference, b"".join(members), values_hashes)
+            values_hash = self.index.log.hasher.values_hash
+            values_hashes = b"".join([values_hash(recipient.placeholder_values or "") for recipient in batch])
+        return self.index.log.new_intent([recipient.member for recipient in batch], values_hashes)
 
     def _release(self, recipients: Iterable[Recipient]) -> None:
         """Release recipients from the frequency cap, because they were certainly not sent to."""
@@ -212,14 +212,6 @@ class CampaignQueue:
 
     def _is_test(self, batch: Batch) -> bool:
         return batch[0].row == 0 and not self.is_resend
-
-    def _charge(self, request: CampaignRequest, result: RequestResult) -> SendingError | None:
-        """Record the charge of a request in the budget. Return the error that ends the campaign, if any."""
-        try:
-            self.budget.record_charge(request.reserved, request.units, result.charge, result.balance)
-        except SendingError as error:
-            return error
-        return None
 
     def _bisect(self, batch: Batch, error: CpaasRejectedError) -> Sequence[tuple[Intent, Result]]:
         rejected, parts = bisect(batch, frozenset(map(recipient_key, error.rejected_recipients)))

@@ -6,10 +6,8 @@ hashes, ids and counts, never a number, an address or a text.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
 
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import (
@@ -18,9 +16,7 @@ from cpaas_provider.sending.journal.model import (
     RequestRecord,
     Result,
     State,
-    by_reference,
     replay,
-    unresolved,
 )
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
 
@@ -54,8 +50,7 @@ class Journal:
         self.several = several
         self._records: dict[int, RequestRecord] = {}
         for entry in self.log.replay():
-            replay(entry, self.log.operation or "", self._records, tries.clear_epoch)
-        self._next_number = max(self.log.first_number, *(number + 1 for number in self._records), 0)
+            replay(entry, self.log.operation or "", self._records)
         self.interrupted = [
             Result(record.number, State.UNKNOWN, reason=BROKE_OFF)
             for record in self._records.values()
@@ -70,26 +65,6 @@ class Journal:
         """All requests, in the order in which they were made."""
         return self._records.values()
 
-    def check_operation(self, operation: str) -> None:
-        """Raise if the journal has another operation. A new journal takes this one.
-
-        :raises JournalUnavailableError: when it has
-        """
-        self.log.check_operation(SEVERAL_OPERATIONS if self.several else operation)
-
-    def members(self, operation: str, recipients: Iterable[str]) -> list[bytes]:
-        """Return the hashes of recipients."""
-        return list(map(self.log.hasher.member_hasher(operation), recipients))
-
-    def new_intent(
-        self, operation: str, members: Sequence[bytes], values_hashes: bytes = b"", probe_snapshot: Any = None
-    ) -> Intent:
-        """Return the intent of a new request."""
-        reference = self.log.reference(members, operation)
-        unknown = any(record.is_unresolved for record in self.records if record.reference == reference)
-        number, self._next_number = self._next_number, self._next_number + 1
-        return Intent(number, reference, b"".join(members), values_hashes, probe_snapshot, unknown)
-
     def add(self, intent: Intent, operation: str, at: datetime | None, body: str | None) -> None:
         """Add a request of this try."""
         self._records[intent.number] = RequestRecord(intent, operation, at, self.log.tries.number, body)
@@ -98,19 +73,3 @@ class Journal:
         """Add the result of a request, and return it."""
         self._records[result.number] = self._records[result.number].ended(result)
         return result
-
-
-def unresolved_requests(records: Iterable[RequestRecord]) -> list[RequestRecord]:
-    """Return the unresolved requests with a recipient that no accepted request has.
-
-    Of each reference the newest request is returned. The service may answer a question about a reference for any of its
-    requests, so ``previous_unknown`` is set if another one is unresolved, too.
-    """
-    records = list(records)
-    requests = []
-    for record in by_reference(unresolved(records)):
-        others = [one for one in records if one.reference == record.reference and one.number != record.number]
-        unknown = record.previous_unknown or any(one.is_unresolved for one in others)
-        intent = dataclasses.replace(record.intent, previous_unknown=unknown)
-        requests.append(dataclasses.replace(record, intent=intent))
-    return requests

@@ -17,6 +17,7 @@ from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChan
 from cpaas_provider.sending.journal.hashing import KeyedHasher
 from cpaas_provider.sending.journal.model import (
     NOTHING_SENT_KEY,
+    Intent,
     LogEntry,
     RequestRecord,
     Segment,
@@ -48,7 +49,7 @@ another key.
 """
 
 REQUESTS_PER_TRY = 10_000_000
-"""The most requests of a try. Each try has its own range of numbers, even if nothing of an earlier one is stored."""
+"""The most requests of a try."""
 
 MAX_BYTES = 60_000
 """The most bytes of a segment: MySQL stores at most 64 KB in one value of the task state."""
@@ -106,6 +107,8 @@ class JournalLog:
         self._failed_entry: str | None = None
         self._has_written = False
         self._obsolete_keys: deque[str] = deque()
+        # Each try has its own range of numbers, even if nothing of an earlier one is stored.
+        self._next_number = self._series * REQUESTS_PER_TRY
         # With a nonce of its own, a run that is deleted and made again, or a cloned deployment, has other references.
         nonce = head.nonce if head else random_names.token_hex(_NONCE_BYTES)
         own_partition = partition.part, partition.of
@@ -182,10 +185,20 @@ class JournalLog:
         operation = operation or self.operation or ""
         return self.hasher.reference(operation, members, self._last.nonce, self._last.resend_epoch)
 
-    @property
-    def first_number(self) -> int:
-        """The least number of a request of this try."""
-        return self._series * REQUESTS_PER_TRY
+    def new_intent(
+        self,
+        members: Sequence[bytes],
+        values_hashes: bytes = b"",
+        probe_snapshot: Any = None,
+        *,
+        operation: str | None = None,
+    ) -> Intent:
+        """Return the intent of a new request, with the next number.
+
+        :param operation: as for ``reference``
+        """
+        number, self._next_number = self._next_number, self._next_number + 1
+        return Intent(number, self.reference(members, operation), b"".join(members), values_hashes, probe_snapshot)
 
     def earlier_requests(self) -> Iterator[RequestRecord]:
         """Yield the requests of earlier resend epochs, which ``replay`` leaves out."""
@@ -202,13 +215,21 @@ class JournalLog:
             yield from of_log.values()
 
     def replay(self) -> Iterator[LogEntry]:
-        """Yield what earlier tries stored, in order, and find the end of the log."""
+        """Yield what earlier tries stored, in order, and find the end of the log.
+
+        What was rejected before a clear or in another run counts as not sent.
+        """
         # The own series is read even without readable entries: before a deferral this try may have written to it.
         for series in range(self._newest + 1 if self._newest == self._series else self._readable_series):
             for stored in read_series(self._get, series):
                 segment = _read(Segment.from_json, stored.value)
                 if self._readable_series and segment.continues(self._last):
-                    yield from (_read(LogEntry.from_text, text) for text in segment.batches)
+                    for text in segment.batches:
+                        entry = _read(LogEntry.from_text, text)
+                        last = max((intent.number for intent in entry.intents), default=-1)
+                        self._next_number = max(self._next_number, last + 1)
+                        is_of_this_epoch = entry.clear_epoch == self.tries.clear_epoch
+                        yield entry if is_of_this_epoch else entry.with_rejected_as_not_sent()
                 if series == self._series:
                     self._continue_after(stored, segment)
 

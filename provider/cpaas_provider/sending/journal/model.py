@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -111,10 +113,6 @@ class Intent:
         snapshot, unknown = more or (None, False)
         return cls(number, reference, b64decode(members), b64decode(values_hashes), snapshot, unknown)
 
-    def values_hash_of(self, member: bytes) -> bytes | None:
-        """Return the hash of the placeholder values of a recipient; ``None`` if the content is the same for all."""
-        return dict(self.each()).get(member) if self.values_hashes else None
-
     def each(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield the hash of each recipient with the hash of the recipient's placeholder values."""
         for place in range(len(self)):
@@ -213,6 +211,14 @@ class LogEntry:
             "results": [one.as_json() for one in self.results],
         }
         return json.dumps(parts, separators=(",", ":"))
+
+    def with_rejected_as_not_sent(self) -> Self:
+        """Return it with its rejected requests as not sent, so that they are made again."""
+        results = [
+            result._replace(state=State.NOT_SENT) if result.state is State.REJECTED else result
+            for result in self.results
+        ]
+        return dataclasses.replace(self, results=results)
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -396,22 +402,14 @@ class RequestRecord:
         return dataclasses.replace(self, outcome=result)
 
 
-def replay(
-    entry: LogEntry, operation: str, records: dict[int, RequestRecord], clear_epoch: int | str | None = None
-) -> None:
-    """Add the intents and results of one write to the records, which have their numbers as keys.
-
-    :param clear_epoch: the clear epoch of this try. What was rejected in another one counts as not sent. ``None``
-        keeps it as rejected
-    """
+def replay(entry: LogEntry, operation: str, records: dict[int, RequestRecord]) -> None:
+    """Add the intents and results of one write to the records, which have their numbers as keys."""
     at = entry.at if entry.body is not None else None
     for intent in entry.intents:
         records.setdefault(intent.number, RequestRecord(intent, operation, at, entry.try_number, entry.body))
     for result in entry.results:
         # A stopped try also records results of requests whose intents it could not store: these have no record.
         if (record := records.get(result.number)) is not None:
-            if result.state is State.REJECTED and clear_epoch not in (None, entry.clear_epoch):
-                result = result._replace(state=State.NOT_SENT)  # noqa: PLW2901 - the same result in another state
             records[result.number] = record.ended(result)
 
 
@@ -429,8 +427,44 @@ def unresolved(records: Iterable[RequestRecord]) -> list[RequestRecord]:
     """Return the unresolved requests with a recipient that no accepted request has."""
     records = list(records)
     candidates = [record for record in records if record.is_unresolved]
+    if not candidates:
+        return []
     reached = reached_by(records, members_of(candidates))
     return [record for record in candidates if not reached.issuperset(record.members)]
+
+
+def unresolved_by_reference(records: Iterable[RequestRecord]) -> list[RequestRecord]:
+    """Return the newest unresolved request of each reference, of those with a recipient that no accepted request has.
+
+    The service may answer a question about a reference for any of its requests, so ``previous_unknown`` is set if
+    another one is unresolved, too.
+    """
+    records = list(records)
+    requests = unresolved(records)
+    counts = Counter(record.reference for record in records if record.is_unresolved)
+    newest = {request.reference: request for request in requests}
+    return [
+        dataclasses.replace(request, intent=dataclasses.replace(request.intent, previous_unknown=True))
+        if counts[request.reference] > 1
+        else request
+        for request in newest.values()
+    ]
+
+
+def unknown_by_request(records: Iterable[RequestRecord], reached: AbstractSet[bytes] = frozenset()) -> dict[int, int]:
+    """Return the unresolved requests with a recipient of unknown outcome, each with how many it is the newest one of.
+
+    :param reached: the recipients that an accepted request has
+    :return: the numbers of these recipients, by the number of the request
+    """
+    newest: dict[bytes, int] = {}
+    counts = Counter[int]()
+    for record in records:
+        if record.is_unresolved and (unknown := set(record.members) - reached):
+            newest.update(dict.fromkeys(unknown, record.number))
+            counts[record.number] = 0
+    counts.update(newest.values())
+    return dict(counts)
 
 
 def reached_by(records: Iterable[RequestRecord], members: set[bytes]) -> set[bytes]:

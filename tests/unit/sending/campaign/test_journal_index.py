@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.journal.log import REQUESTS_PER_TRY
-from cpaas_provider.sending.journal.model import LogEntry, Result, State
+from cpaas_provider.sending.journal.model import LogEntry, RequestRecord, Result, State
 from cpaas_provider.sending.journal.store import LOST, TryInfo
 from tests.unit.sending.campaign.parts import (
     BODY,
@@ -56,14 +57,14 @@ def restored(
 def test_first_try_has_every_recipient_not_sent() -> None:
     plan, index = restored(tries=FIRST_TRY)
     assert set(statuses(plan).values()) == {"not_sent"}
-    assert (index.next_number, index.money(), index.unresolved()) == (0, (None, None, 0), [])
+    assert (index.log.new_intent(()).number, index.money(), index.unresolved()) == (0, (None, None, 0), [])
 
 
 @pytest.mark.parametrize("outcome", ENDS)
 def test_result_of_one_request_sets_the_recipient_status(outcome: str) -> None:
     plan, index = restored(batch([make_intent(0, ADA, OBI)]), batch([], [ENDS[outcome](0)]))
     assert statuses(plan) == {ADA: outcome, OBI: outcome, UMA: "not_sent"}
-    assert index.next_number == REQUESTS_PER_TRY
+    assert index.log.new_intent(()).number == REQUESTS_PER_TRY
 
 
 def test_intent_without_a_result_is_unknown() -> None:
@@ -104,38 +105,25 @@ def test_newest_of_equal_results_counts() -> None:
         batch([], [Result(0, State.UNKNOWN, reason="first"), Result(1, State.UNKNOWN, reason="second")]),
     )
     assert [(one.number, one.reason) for one in index.unresolved()] == [(0, "first"), (1, "second")]
-    assert [one for one, *_ in index.unresolved_recipients(1)] == [member(ADA)]
+    assert [set(one.members) for one in index.unresolved()] == [{member(ADA), member(OBI)}, {member(ADA)}]
     assert statuses(plan) == {ADA: "unknown", OBI: "unknown", UMA: "not_sent"}
 
 
-class TestProbeCandidates:
+class TestProbedRequests:
     def test_request_that_a_resend_in_another_batch_followed_establishes_its_recipients(self) -> None:
         plan, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, ADA, OBI, UMA)], []))
-        assert [one.number for one in index.unresolved()] == [1]
-        found = [(one.number, set(one.members)) for one in index.probe_candidates()]
-        assert found == [(0, {member(ADA), member(OBI)}), (1, {member(ADA), member(OBI), member(UMA)})]
+        assert [one.number for one in index.unresolved()] == [0, 1]
         index.confirm({0: {"id": "m0"}})
         assert statuses(plan) == {ADA: "sent", OBI: "sent", UMA: "unknown"}
-        assert [one.number for one in index.probe_candidates()] == [1]
-
-    def test_request_is_whole_although_a_later_one_reached_some_of_its_recipients(self) -> None:
-        _, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, ADA)], [make_result(1)]))
-        assert [(one.number, len(one.members)) for one in index.probe_candidates()] == [(0, 2)]
+        assert [one.number for one in index.unresolved()] == [1]
 
     def test_of_one_reference_the_newest_request_is_probed(self) -> None:
         _, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, OBI, ADA)], []))
-        assert [one.number for one in index.probe_candidates()] == [1]
+        assert [one.number for one in index.unresolved()] == [1]
 
     def test_request_whose_recipients_were_all_reached_later_is_not_probed(self) -> None:
         _, index = restored(batch([make_intent(0, ADA), make_intent(1, ADA, OBI)], [make_result(1)]))
-        assert index.probe_candidates() == []
-
-    def test_id_of_an_accepted_request_is_known_for_the_reference_of_an_earlier_one(self) -> None:
-        _, index = restored(
-            batch([make_intent(0, ADA, OBI), make_intent(1, ADA, OBI), make_intent(2, ADA, OBI, UMA)], []),
-            batch([], [make_result(0)._replace(left_out=member(ADA) + member(OBI))]),
-        )
-        assert index.accepted_ids() == {make_intent(0, ADA, OBI).reference: {"m0"}}
+        assert list(index.unresolved()) == []
 
 
 def test_order_of_the_source_does_not_matter() -> None:
@@ -268,7 +256,7 @@ class TestSums:
             batch([], [make_result(0, 2.5, 97.5), make_result(1, 5.0, 92.5), Result(2, State.UNKNOWN)]),
         )
         assert index.money() == (7.5, 92.5, 2)
-        assert index.next_number == REQUESTS_PER_TRY
+        assert index.log.new_intent(()).number == REQUESTS_PER_TRY
 
     def test_last_balance_is_that_of_this_try(self) -> None:
         _, index = restored(batch([make_intent(0, ADA)], [make_result(0, 2.5, 10.0)]))
@@ -293,12 +281,44 @@ class TestEvidence:
         assert statuses(plan) == {ADA: "sent", OBI: "sent", UMA: "unknown"}
         assert [request.unknown for request in index.requests()] == [0, 1]
 
-    def test_unresolved_recipient_has_the_hash_of_its_values(self) -> None:
-        plan = RecipientTable()
-        plan.add([planned(ADA, 1, placeholder_values='["Ada"]')])
-        plan.deduplicate_and_suppress()
-        _, index = restored(batch([make_intent(0, ADA, words=['["Ada"]'])]), plan=plan)
-        assert index.unresolved_recipients(0) == [(member(ADA), '["Ada"]', PRINTS.values_hash('["Ada"]'))]
+    def test_unresolved_request_has_the_hashes_of_the_values_that_were_sent(self) -> None:
+        (request,) = unresolved_with_values('["Ada"]')[1]
+        assert list(request.intent.each()) == [(member(ADA), PRINTS.values_hash('["Ada"]'))]
+
+    @pytest.mark.parametrize(("sent", "is_changed"), [('["Ada"]', False), ('["Eve"]', True)])
+    def test_other_values_of_an_unresolved_recipient_are_a_change(self, sent: str, is_changed: bool) -> None:
+        index, (request,) = unresolved_with_values(sent)
+        assert index.is_changed(request) is is_changed
+
+    def test_every_request_of_a_recipient_of_unknown_outcome_is_probed(self) -> None:
+        """A report of any of them says that the recipient was sent to."""
+        _, index = restored(batch([make_intent(0, ADA), make_intent(1, OBI, ADA)]))
+        found = [(one.number, set(one.members)) for one in index.unresolved()]
+        assert found == [(0, {member(ADA)}), (1, {member(OBI), member(ADA)})]
+
+    def test_resend_of_this_try_is_probed_beside_the_request_that_it_repeats(self) -> None:
+        plan, index = restored(batch([make_intent(0, ADA, OBI)]), tries=FIRST_TRY)
+        resend = make_intent(1, ADA)
+        index.record(resend, WHEN.timestamp(), Result(1, State.UNKNOWN, reason="cut"))
+        assert [one.reference for one in index.unresolved()] == [make_intent(0, ADA, OBI).reference, resend.reference]
+        index.confirm({1: {"id": "m1"}})
+        assert statuses(plan) == {ADA: "sent", OBI: "unknown", UMA: "not_sent"}
+
+    def test_message_of_an_accepted_request_is_known_by_its_reference(self) -> None:
+        left_out = make_result(0)._replace(left_out=member(OBI))
+        _, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, OBI, ADA)], [left_out]))
+        (request,) = index.unresolved()
+        assert (request.number, request.members) == (1, [member(OBI)])
+        assert index.accepted_ids() == {request.reference: {"m0"}}
+
+
+def unresolved_with_values(sent: str) -> tuple[JournalIndex, Sequence[RequestRecord]]:
+    """Return the index and the unresolved requests of a campaign that sent other values to a recipient, or the same."""
+    plan = RecipientTable()
+    plan.add([planned(ADA, 1, placeholder_values='["Ada"]')])
+    plan.deduplicate_and_suppress()
+    _, index = restored(batch([make_intent(0, ADA, words=[sent])]), plan=plan)
+    return index, index.unresolved()
 
 
 def test_changed_text_after_an_accepted_request_is_detected() -> None:

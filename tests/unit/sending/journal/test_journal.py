@@ -137,7 +137,7 @@ def test_every_field_of_a_request_is_read_as_it_was_written() -> None:
     assert LogEntry.from_text(json.loads(json.dumps(entry.as_text()))) == entry
     segment = Segment("key", "nonce", "send_sms", 2, "why", [0, 1], 3, [entry.as_text()])
     assert Segment.from_json(json.loads(json.dumps(segment.as_json()))).batches == segment.batches
-    assert (intent.values_hash_of(b"b" * 9), intent.values_hash_of(b"c" * 9)) == (b"y" * 6, None)
+    assert list(intent.each()) == [(b"a" * 9, b"x" * 6), (b"b" * 9, b"y" * 6)]
     assert RequestRecord(intent, "send_sms", outcome=result).members == [b"a" * 9]
 
 

@@ -99,7 +99,8 @@ class WrittenJournal:
         return self.state(operation, recipients, {}).latest()
 
     def reference(self, operation: str, recipients: Sequence[str]) -> str:
-        return self.journal.log.reference(self.journal.members(operation, recipients), operation)
+        member_of = self.journal.log.hasher.member_hasher(operation)
+        return self.journal.log.reference(map(member_of, recipients), operation)
 
     def state(
         self,
