@@ -185,15 +185,32 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     def _build_spec(self, spec_class: Callable[..., SpecT], **given: Any) -> SpecT:
         """Return a spec with the given fields. Every other field has the rendered argument of the same name.
 
-        :raises AirflowFailException: when a template of ``typed_fields`` was rendered to something else
+        :raises AirflowFailException: when rendered arguments cannot be used
         """
         names = [field.name for field in dataclasses.fields(spec_class) if field.name not in given]  # type: ignore[arg-type]
-        fields = {**given, **{name: self.rendered(_ATTRIBUTES.get(name, name)) for name in names}}
+        options = {name: self.option(name) for name in names}
         try:
-            typed = {name: validators.rendered(check)(name, fields[name]) for name, check in self.typed_fields.items()}
+            self._check_together(options)
         except ValueError as error:
             raise AirflowFailException(f"{error} Nothing was sent.") from None
-        return spec_class(**{**fields, **typed})
+        return spec_class(**given, **options)
+
+    def option(self, name: str) -> Any:
+        """Return an argument as rendered, and one of ``typed_fields`` as a value of its type.
+
+        :raises AirflowFailException: when it was rendered to something else
+        """
+        value = self.rendered(_ATTRIBUTES.get(name, name))
+        try:
+            return validators.rendered(self.typed_fields[name])(name, value) if name in self.typed_fields else value
+        except ValueError as error:
+            raise AirflowFailException(f"{error} Nothing was sent.") from None
+
+    def _check_together(self, options: Mapping[str, Any]) -> None:
+        """Check rendered arguments that depend on each other.
+
+        :raises ValueError: when they cannot be used together
+        """
 
     def _set_arguments(self, arguments: Mapping[str, Any], **checks: validators.Check) -> None:
         """Check the arguments of a constructor, and make each an attribute. An error names the task.
