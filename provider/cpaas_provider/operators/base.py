@@ -123,6 +123,16 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         """
         return self._run(context, deadline, **resumed)
 
+    def resume_after_answer(
+        self, context: Context, event: Any = None, deadline: str | None = None, **resumed: Any
+    ) -> Any:
+        """Continue after a person answered whether a limit may be exceeded, or did not answer in time.
+
+        :param event: the answer, as Airflow gives it
+        :param resumed: values that the try that asked passed to this one
+        """
+        return self._run(context, deadline, answer=event or {}, **resumed)
+
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return the work of this try.
 
@@ -142,11 +152,15 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         if self._runtime is not None:
             self._runtime.stop.request()
 
-    def _run(self, context: Context, deadline: str | None, **resumed: Any) -> Any:
+    def _run(self, context: Context, deadline: str | None, *, answer: Any = None, **resumed: Any) -> Any:
         # Before the imports and the connection lookup, because Airflow already counts execution_timeout.
         began = time.monotonic()
         try:
             runtime = self._open_runtime(context, began)
+            if answer is not None:
+                from cpaas_provider.tasks.airflow.confirmation import Confirmations
+
+                Confirmations(runtime).record_answer(answer)
             attempt = self.make_attempt(runtime, **resumed)
         except BaseException:
             # Airflow's timeout of a task is no Exception.

@@ -43,6 +43,7 @@ CAMPAIGN_LIMITS = (
     "max_identical_rejections",
     "allow_backfill",
     "max_lateness",
+    "on_limit",
 )
 """The limits and switches that params of a run may set. What describes the data, and what is done about an error, is
 of the DAG."""
@@ -136,6 +137,12 @@ class CampaignOperator(CpaasOperator):
         without a delivery report. It needs ``callback_url`` on the connection
     :param max_lateness: how long after ``run_after`` any other run may still send, as a timedelta or in seconds.
         ``None`` and ``unlimited`` set no limit (templated)
+    :param on_limit: what to do when ``max_recipients``, ``max_charge`` or ``min_balance`` stops the campaign. ``fail``
+        fails the task. ``ask`` has the task wait for a person to confirm the figures, under Required Actions in
+        Airflow's UI. If they are approved, the campaign continues with the confirmed limit. Otherwise it fails
+        (templated)
+    :param confirmation_timeout: longest wait for this confirmation, as a timedelta or in seconds. ``None`` waits for
+        any time
     """
 
     template_fields: Collection[str] = (
@@ -215,6 +222,8 @@ class CampaignOperator(CpaasOperator):
         allow_backfill: bool | str = False,
         track_recipients: bool = False,
         max_lateness: timedelta | float | str | None = timedelta(days=1),
+        on_limit: Literal["fail", "ask"] | str = "fail",
+        confirmation_timeout: timedelta | float | None = timedelta(days=1),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

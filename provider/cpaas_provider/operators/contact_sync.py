@@ -31,6 +31,7 @@ SYNC_LIMITS = (
     "allow_backfill",
     "max_lateness",
     "preview_count",
+    "on_limit",
 )
 """The limits and switches that params of a run may set, beside ``dry_run``."""
 
@@ -145,6 +146,11 @@ class SyncContactsOperator(CpaasOperator):
     :param progress_interval: seconds between progress log lines
     :param stop_grace_period: seconds to wait for responses after Airflow stops the task, or before its
         ``execution_timeout``
+    :param on_limit: what to do when ``max_deletes``, ``max_changes`` or ``max_new`` stops the sync. ``fail`` fails the
+        task. ``ask`` has the task wait for a person to confirm the figures, under Required Actions in Airflow's UI. If
+        they are approved, the sync continues with the confirmed limit. Otherwise it fails (templated)
+    :param confirmation_timeout: longest wait for this confirmation, as a timedelta or in seconds. ``None`` waits for
+        any time
     """
 
     template_fields: Collection[str] = (
@@ -198,6 +204,8 @@ class SyncContactsOperator(CpaasOperator):
         spool_path: str | None = None,
         progress_interval: float = 10.0,
         stop_grace_period: float = 4.0,
+        on_limit: Literal["fail", "ask"] | str = "fail",
+        confirmation_timeout: timedelta | float | None = timedelta(days=1),
         **kwargs: Any,
     ) -> None:
         outlets = kwargs.pop("outlets", None) or []

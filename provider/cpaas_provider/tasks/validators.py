@@ -310,6 +310,7 @@ def _is_number(value: Any) -> bool:
 OPTION_CHECKS: Mapping[str, Check] = {
     "allow_backfill": flag,
     "channel": one_of(*CHANNELS),
+    "confirmation_timeout": duration_or_none,
     "create_if_missing": flag,
     "dry_run": flag,
     "empty_cell_value": one_of("null", "empty"),
@@ -338,6 +339,7 @@ OPTION_CHECKS: Mapping[str, Check] = {
     "on_duplicate_key": one_of("first", "none"),
     "on_invalid_cell": one_of("skip_row", "skip_cell"),
     "on_invalid_suppression": one_of("fail", "skip"),
+    "on_limit": one_of("fail", "ask"),
     "on_lookup_error": one_of("skip", "send", "fail"),
     "on_missing_charge": one_of("balance", "fail"),
     "on_rejected_batch": one_of("bisect", "fail"),
