@@ -117,11 +117,13 @@ class ContactSyncTry(BulkAttempt):
             )
             self._progress.begin({})
         try:
-            sync.run(source)
+            try:
+                sync.run(source)
+            except TooManyChangesError as error:
+                self._ask(sync, error)
+                raise
             self._write_outcomes(sync)
         except Exception as error:
-            if isinstance(error, TooManyChangesError):
-                self._ask(sync, error)
             self._report_failure(sync, error)
             raise
         report = sync.report()
