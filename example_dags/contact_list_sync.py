@@ -43,7 +43,7 @@ PARAMS = {
     "on_limit": Param(
         "fail",
         enum=["fail", "ask"],
-        description="What to do when a safety stop ends the sync: fail, or ask a person in Airflow's UI.",
+        description="What to do when a safety stop ends the sync: fail, or ask a user in Airflow's UI.",
     ),
     "dry_run": Param(False, type="boolean", description="Name what would change, and send nothing."),
     "folder": Param(
@@ -76,7 +76,7 @@ def run_folder(params, run_id):
 
     * **Safety stops.** If more rows would be deleted or changed than allowed, the sync fails before its first request,
       and an operator gets an SMS. See that the warehouse is complete, or trigger a run with a higher `max_deletes`.
-      With `on_limit` set to `ask`, the sync waits for a person who confirms the deletions.
+      With `on_limit` set to `ask`, the sync waits for a user who confirms the deletions.
     * **Long first sync.** After four hours no further request begins. The next night continues with the rest.
     * **The results file** names every row that was changed, rejected or invalid.
     """,

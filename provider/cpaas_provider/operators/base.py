@@ -90,6 +90,8 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     """Templated fields that may be empty after rendering."""
     typed_fields: ClassVar[Mapping[str, validators.Check]] = {}
     """The checks of templated arguments that are booleans or numbers. A template makes text of these."""
+    _typed_templates: frozenset[str] = frozenset()
+    """Those that are templates or outputs of tasks. Of all others the DAG file has the value, which is checked."""
 
     if TYPE_CHECKING:
 
@@ -126,9 +128,9 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     def resume_after_answer(
         self, context: Context, event: Any = None, deadline: str | None = None, **resumed: Any
     ) -> Any:
-        """Continue after a person answered whether a limit may be exceeded, or did not answer in time.
+        """Continue after a user responded whether a limit may be exceeded, or did not respond in time.
 
-        :param event: the answer, as Airflow gives it
+        :param event: the response, as Airflow gives it
         :param resumed: values that the try that asked passed to this one
         """
         return self._run(context, deadline, answer=event or {}, **resumed)
@@ -202,9 +204,14 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         :raises AirflowFailException: when rendered arguments cannot be used
         """
         names = [field.name for field in dataclasses.fields(spec_class) if field.name not in given]  # type: ignore[arg-type]
-        options = {name: self.option(name) for name in names}
+        templates = self._typed_templates
+        options = {
+            name: self.option(name) if name in templates else self.rendered(_ATTRIBUTES.get(name, name))
+            for name in names
+        }
         try:
-            self._check_together(options)
+            if templates:
+                self._check_together(options)
         except ValueError as error:
             raise AirflowFailException(f"{error} Nothing was sent.") from None
         return spec_class(**given, **options)
@@ -216,7 +223,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         """
         value = self.rendered(_ATTRIBUTES.get(name, name))
         try:
-            return validators.rendered(self.typed_fields[name])(name, value) if name in self.typed_fields else value
+            return validators.rendered(self.typed_fields[name])(name, value) if name in self._typed_templates else value
         except ValueError as error:
             raise AirflowFailException(f"{error} Nothing was sent.") from None
 
@@ -237,6 +244,8 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         for name, argument in arguments.items():
             if name in _NO_ARGUMENTS:
                 continue
+            if name in self.typed_fields and not validators.is_final(argument):
+                self._typed_templates |= {name}
             try:
                 value = checks[name](name, argument) if name in checks else argument
             except ValueError as error:

@@ -48,7 +48,7 @@ CAMPAIGN_LIMITS = (
 """The limits and switches that params of a run may set. What describes the data, and what is done about an error, is
 of the DAG."""
 TYPED_CAMPAIGN_FIELDS: Mapping[str, validators.Check] = {
-    name: validators.OPTION_CHECKS[name] for name in (*CAMPAIGN_LIMITS, "dry_run") if name != "timezone"
+    name: validators.OPTION_CHECKS[name] for name in (*CAMPAIGN_LIMITS, "dry_run")
 }
 
 
@@ -138,7 +138,7 @@ class CampaignOperator(CpaasOperator):
     :param max_lateness: how long after ``run_after`` any other run may still send, as a timedelta or in seconds.
         ``None`` and ``unlimited`` set no limit (templated)
     :param on_limit: what to do when ``max_recipients``, ``max_charge`` or ``min_balance`` stops the campaign. ``fail``
-        fails the task. ``ask`` has the task wait for a person to confirm the figures, under Required Actions in
+        fails the task. ``ask`` has the task wait for a user to confirm the figures, under Required Actions in
         Airflow's UI. If they are approved, the campaign continues with the confirmed limit. Otherwise it fails
         (templated)
     :param confirmation_timeout: longest wait for this confirmation, as a timedelta or in seconds. ``None`` waits for

@@ -147,7 +147,7 @@ class SyncContactsOperator(CpaasOperator):
     :param stop_grace_period: seconds to wait for responses after Airflow stops the task, or before its
         ``execution_timeout``
     :param on_limit: what to do when ``max_deletes``, ``max_changes`` or ``max_new`` stops the sync. ``fail`` fails the
-        task. ``ask`` has the task wait for a person to confirm the figures, under Required Actions in Airflow's UI. If
+        task. ``ask`` has the task wait for a user to confirm the figures, under Required Actions in Airflow's UI. If
         they are approved, the sync continues with the confirmed limit. Otherwise it fails (templated)
     :param confirmation_timeout: longest wait for this confirmation, as a timedelta or in seconds. ``None`` waits for
         any time

@@ -208,5 +208,7 @@ class SmsCampaignOperator(CampaignOperator):
         """Return the options of the do-not-disturb filter."""
         from cpaas_provider.tasks.campaign.spec import DndOptions
 
+        if self.skip_dnd is False:
+            return None
         options = DndOptions(self.option("lookup_ttl"), self.on_lookup_error)
         return options if self.option("skip_dnd") else None

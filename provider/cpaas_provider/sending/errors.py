@@ -132,7 +132,7 @@ class ChangedBodyError(SendingError):
 
 
 class NotConfirmedError(SendingError):
-    """A person rejected what a limit had stopped, or did not confirm it in time."""
+    """A user rejected what a limit had stopped, or did not confirm it in time."""
 
     permanent = True
 

@@ -37,7 +37,7 @@ def is_final(value: Any) -> bool:
 def rendered(check: Check) -> Check:
     """Return a check of a rendered argument that is no text. A template makes text of a boolean or number.
 
-    Its error shows only a value that holds no secret and no number of a person: a template may have taken another
+    Its error shows only a value that holds no secret and no number of a user: a template may have taken another
     value than the author meant.
     """
 
@@ -266,6 +266,13 @@ def send_window(name: str, value: Any) -> Any:
     return ALWAYS if is_always else value
 
 
+def time_zone(name: str, value: Any) -> str:
+    """Accept the name of a time zone; ``check_send_window`` checks that there is one of this name."""
+    if not isinstance(value, str) or not value.strip() or is_missing_argument(value.strip()):
+        raise ValueError(f"{name} must be a time zone such as Africa/Lagos; it is {value!r}.")
+    return value
+
+
 def check_partition(partition: Any, results_path: Any) -> None:
     """Check a partition. One that an upstream task supplies is checked when the task runs.
 
@@ -359,6 +366,7 @@ OPTION_CHECKS: Mapping[str, Check] = {
     "stop_grace_period": seconds,
     "substitutions": templated(mapping_or_texts),
     "test_only": flag,
+    "timezone": or_none(time_zone),
     "track_recipients": flag,
     "unknown_timeout": duration,
     "use_suppression_list": flag,

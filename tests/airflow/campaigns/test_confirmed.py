@@ -79,10 +79,10 @@ class TestMaxRecipients:
 
     def test_campaign_without_an_answer_in_time_fails(self, task_runner: TaskRunner) -> None:
         run = asking(task_runner, rows(6), max_recipients=5, confirmation_timeout=60)
-        assert "or no answer within 0:01:00: " in form(run, TASK)
+        assert "or no response within 0:01:00: " in form(run, TASK)
         failed = expire(run, TASK).run_try()
         assert (failed.state, requests(task_runner)) == ("failed", 0)
-        assert "confirmation_timeout passed without an answer" in failed.error
+        assert "confirmation_timeout passed without a response" in failed.error
 
     def test_default_fails_at_once(self, task_runner: TaskRunner) -> None:
         assert sms(task_runner, rows(6), max_recipients=5).run_try().state == "failed"

@@ -78,7 +78,7 @@ def test_sync_without_an_answer_in_time_fails(task_runner: TaskRunner) -> None:
     run = asking(task_runner, "expired", people(8))
     failed = expire(run, TASK).run_try()
     assert failed.state == "failed"
-    assert "confirmation_timeout passed without an answer" in failed.error
+    assert "confirmation_timeout passed without a response" in failed.error
 
 
 def test_empty_source_cannot_be_confirmed(task_runner: TaskRunner) -> None:

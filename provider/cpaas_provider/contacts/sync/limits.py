@@ -193,7 +193,7 @@ def _probes_needed(tolerated: float) -> int:
 
 @dataclass(frozen=True)
 class ConfirmedChanges:
-    """The changes that a person confirmed after a limit had stopped the sync.
+    """The changes that a user confirmed after a limit had stopped the sync.
 
     :param limits: the rows that were confirmed, by the name of the limit
     :param done: what the run had changed by then, by the names of ``DONE``
@@ -236,7 +236,7 @@ def check_changes(
     :param max_deletes: the same limit for rows that are missing from the source and would be deleted or cleared
     :param max_new: the same limit for rows that would be created although the map has rows. A share does not limit a
         sync whose source has at least half of the rows in the map
-    :param confirmed: the rows that a person confirmed, by the names of limits, in place of these limits
+    :param confirmed: the rows that a user confirmed, by the names of limits, in place of these limits
     :raises TooManyChangesError: when the plan exceeds a limit
     """
     if plan.missing_changes and not plan.rows:

@@ -74,7 +74,7 @@ class SyncSpec:
     :param missing_cells: the author's values by name of the list column
     :param max_duration: in seconds
     :param partition: the number of the partition, from 0, and the number of partitions
-    :param confirmed: what a person confirmed after a limit had stopped the sync; ``None`` for nothing
+    :param confirmed: what a user confirmed after a limit had stopped the sync; ``None`` for nothing
     :param refusal: why the sync ends before its first request although its limits may allow it; empty if it does not
     """
 

@@ -1,4 +1,4 @@
-"""The confirmation of a limit: a person is asked by Airflow's human-in-the-loop, and the answer is in the task state.
+"""The confirmation of a limit: a user is asked by Airflow's human-in-the-loop, and the response is in the task state.
 
 The task waits in the state ``awaiting_input`` without a process, a slot or a trigger, and continues on a worker. It
 needs the Task SDK of Airflow 3.3, and not the standard provider, whose operators do the same.
@@ -27,7 +27,7 @@ RESUME_METHOD = "resume_after_answer"
 
 
 class Answer(StrEnum):
-    """What a person answered."""
+    """What a user responded."""
 
     NONE = "none"
     APPROVED = "approved"
@@ -37,7 +37,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True)
 class Question:
-    """What a person is asked. It has counts and amounts, and nothing personal.
+    """What a user is asked. It has counts and amounts, and nothing personal.
 
     :param reason: what ended the try, as the task would have failed with it
     :param figures: what the form shows, by its name
@@ -53,7 +53,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What a person was asked in a task instance since it was last cleared.
+    """What a user was asked in a task instance since it was last cleared.
 
     :param epoch: the clear since which it counts
     :param asked_by: the id of the task instance in the try that asked
@@ -78,9 +78,9 @@ class Confirmation:
     def refusal(self) -> str:
         """The message of a task that was not approved, empty for any other."""
         if self.answer is Answer.REJECTED:
-            return f"{self.reason} A person was asked to confirm it, and rejected it."
+            return f"{self.reason} A user was asked to confirm it, and rejected it."
         if self.answer is Answer.EXPIRED:
-            return f"{self.reason} A person was asked to confirm it, and confirmation_timeout passed without an answer."
+            return f"{self.reason} A user was asked to confirm it, and confirmation_timeout passed without a response."
         return ""
 
 
@@ -95,7 +95,7 @@ class Confirmations:
 
         :raises PreflightError: when the task state store cannot be used
         """
-        store = self._runtime.require_state_store()
+        store = self._runtime.require_task_state()
         try:
             stored = store.get(STATE_KEY)
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds
@@ -110,7 +110,7 @@ class Confirmations:
         return earlier is None or earlier.asked_by != self._try_id
 
     def ask(self, question: Question, timeout: timedelta | None, kwargs: Mapping[str, Any]) -> NoReturn:
-        """Ask a person, and let the task wait for the answer.
+        """Ask a user, and let the task wait for the response.
 
         :param timeout: how long it waits, ``None`` for any time
         :param kwargs: values that the operator's ``resume_after_answer`` gets
@@ -137,20 +137,20 @@ class Confirmations:
                 permanent=False,
             ) from None
         if shown != form:
-            # What a person approves must be what the form shows.
+            # What a user approves must be what the form shows.
             raise NotConfirmedError(
-                f"{question.reason} It cannot be confirmed in this run: Airflow keeps the form of an earlier question "
-                "of this task instance, which has other figures."
+                f"{question.reason} It cannot be confirmed in this run: Airflow retains the form of an earlier "
+                "question of this task instance, which has other figures."
             )
         runtime.log.warning(
-            "%s The task waits for a person to confirm this, under Required Actions in Airflow's UI.", question.reason
+            "%s The task waits for a user to confirm this, under Required Actions in Airflow's UI.", question.reason
         )
         raise TaskAwaitingInput(method_name=RESUME_METHOD, kwargs=dict(kwargs), timeout=timeout)
 
     def record_answer(self, event: Any) -> None:
-        """Store the answer before anything is done with it, so that it outlives this process.
+        """Store the response before anything is done with it, so that it outlives this process.
 
-        An answer to a question of another try counts as none: the task asks again where it stops.
+        A response to a question of another try counts as none: the task asks again where it stops.
 
         :param event: what Airflow gives to the task that continues
         :raises PreflightError: when the task state store cannot be used
@@ -170,7 +170,7 @@ class Confirmations:
 
     def _write(self, confirmation: Confirmation) -> None:
         try:
-            self._runtime.require_state_store().set(
+            self._runtime.require_task_state().set(
                 STATE_KEY, {**asdict(confirmation), "answer": confirmation.answer.value}
             )
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds
@@ -207,7 +207,7 @@ def _form(question: Question, timeout: timedelta | None) -> str:
     """Return the form in Markdown."""
     rows = "\n".join(f"| {name} | {value} |" for name, value in question.figures.items())
     limits = ", ".join(f"`{name}` {value}" for name, value in question.limits.items())
-    within = "" if timeout is None else f", or no answer within {_span(timeout)}"
+    within = "" if timeout is None else f", or no response within {_span(timeout)}"
     return (
         f"| | |\n|---|---|\n{rows}\n\n"
         f"**{APPROVE}**: the task continues with {limits}. If it finds more than that then, it stops again.\n\n"

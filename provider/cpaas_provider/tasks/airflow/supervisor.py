@@ -41,9 +41,10 @@ class SupervisorStateStore:
 
 
 def show_form(instance_id: Any, subject: str, body: str, options: Sequence[str]) -> tuple[str, str | None]:
-    """Show a form to a person, under Required Actions in Airflow's UI, and return the subject and body that it has.
+    """Show a form to a user, under Required Actions in Airflow's UI, and return the subject and body that it has.
 
-    Airflow keeps the first form of a task instance. If there is one, it removes the answer and returns the old texts.
+    Airflow retains the first form of a task instance. If there is one, it removes the
+    response and returns the old texts.
     """
     # Of its own function, airflow.sdk.execution_time.hitl, the texts cannot be had.
     message = comms.CreateHITLDetailPayload(

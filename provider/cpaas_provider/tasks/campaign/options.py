@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -30,13 +31,18 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.partitions import Partition
     from cpaas_provider.tasks.campaign.spec import CampaignSpec
 
+NOTHING_CONFIRMED: Mapping[str, int | str] = MappingProxyType({})
+
 
 def build_options(
-    spec: CampaignSpec, connection: CpaasConnection, partition: Partition, confirmed: Mapping[str, int | str]
+    spec: CampaignSpec,
+    connection: CpaasConnection,
+    partition: Partition,
+    confirmed: Mapping[str, int | str] = NOTHING_CONFIRMED,
 ) -> CampaignOptions:
     """Return the terms of a campaign, or of its part: budgets are divided, a floor of the balance is not.
 
-    :param confirmed: limits of the campaign, or of its part, that a person confirmed in place of the author's
+    :param confirmed: limits of the campaign, or of its part, that a user confirmed in place of the author's
     """
     max_charge: Amount | None = None if spec.max_charge is None else divide(spec.max_charge, partition.of)
     max_charge_of_all: Amount | None = spec.max_charge

@@ -87,7 +87,7 @@ _CENT = Decimal("0.01")
 def build_question(
     error: TooManyRecipientsError | BudgetReachedError, campaign: Campaign, report: Mapping[str, Any]
 ) -> Question | None:
-    """Return what a person is asked to confirm when a limit stopped a campaign; ``None`` if that cannot be confirmed.
+    """Return what a user is asked to confirm when a limit stopped a campaign; ``None`` if that cannot be confirmed.
 
     :param report: the report of all tries so far
     """

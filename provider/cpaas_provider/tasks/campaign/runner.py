@@ -102,10 +102,12 @@ class CampaignRunner(BulkAttempt):
                 permanent=False,
             ) from None
         except TooManyRecipientsError as error:
-            self._refuse(asked)
+            if asked:
+                self._refuse(asked)
             self._ask(error)
             raise
-        self._refuse(asked)
+        if asked:
+            self._refuse(asked)
         self._preview(campaign)
         begun = self._build_report(campaign)
         log.info("%s", task_log.planned(begun, self._stats.rows))
@@ -199,13 +201,13 @@ class CampaignRunner(BulkAttempt):
         # A report on the account's webhook does not name the campaign.
         return build_report(campaign, self._stats, self._spec, "callback" if self._tracker else None)
 
-    def _refuse(self, asked: Confirmation | None) -> None:
-        """End the try if a person did not confirm what a limit had stopped.
+    def _refuse(self, asked: Confirmation) -> None:
+        """End the try if a user did not confirm what a limit had stopped.
 
         :raises NotConfirmedError: in this case
         """
         campaign = self._campaign
-        if asked is None or not asked.refusal or campaign is None:
+        if not asked.refusal or campaign is None:
             return
         if campaign.log.has_head:
             # An earlier process recorded that the campaign waits.
@@ -214,7 +216,7 @@ class CampaignRunner(BulkAttempt):
         raise NotConfirmedError(asked.refusal)
 
     def _ask(self, error: TooManyRecipientsError | BudgetReachedError) -> None:
-        """Have a person confirm what a limit stopped, if the author wants that and it can be confirmed."""
+        """Have a user confirm what a limit stopped, if the author wants that and it can be confirmed."""
         campaign, spec = self._campaign, self._spec
         if self._confirmations is None or campaign is None or not self._confirmations.may_ask():
             return

@@ -149,7 +149,7 @@ class ContactSyncTry(BulkAttempt):
         return {"lease_deadline": deadline, "started_in_time": True}
 
     def _ask(self, sync: ContactSync, error: TooManyChangesError) -> None:
-        """Have a person confirm what a limit stopped, if the author wants that and it can be confirmed."""
+        """Have a user confirm what a limit stopped, if the author wants that and it can be confirmed."""
         if self._confirmations is None or not error.exceeded or not self._confirmations.may_ask():
             return
         report = sync.report()
@@ -301,7 +301,7 @@ def _confirmed(asked: Confirmation | None) -> ConfirmedChanges | None:
 
 
 def _planned(plan: Plan) -> dict[str, str]:
-    """Return the figures of a plan that a person is asked to confirm."""
+    """Return the figures of a plan that a user is asked to confirm."""
     share = f" ({plan.missing_changes / plan.mapped:.1%} of the rows in the map)" if plan.mapped else ""
     return {
         "Rows of the source": f"{plan.rows:,}",
