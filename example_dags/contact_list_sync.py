@@ -40,6 +40,11 @@ PARAMS = {
         pattern=r"^(0\.[0-9]+|1\.0|[0-9]+)$",
         description="Deletions that a run may make: a share of the rows that the list has from the source, or a count.",
     ),
+    "on_limit": Param(
+        "fail",
+        enum=["fail", "ask"],
+        description="What to do when a safety stop ends the sync: fail, or ask a user in Airflow's UI.",
+    ),
     "dry_run": Param(False, type="boolean", description="Name what would change, and send nothing."),
     "folder": Param(
         None,
@@ -71,6 +76,7 @@ def run_folder(params, run_id):
 
     * **Safety stops.** If more rows would be deleted or changed than allowed, the sync fails before its first request,
       and an operator gets an SMS. See that the warehouse is complete, or trigger a run with a higher `max_deletes`.
+      With `on_limit` set to `ask`, the sync waits for a user who confirms the deletions.
     * **Long first sync.** After four hours no further request begins. The next night continues with the rest.
     * **The results file** names every row that was changed, rejected or invalid.
     """,
@@ -86,6 +92,7 @@ def contact_list_sync():
         columns=CONTACT_COLUMNS,
         on_missing="delete",
         max_deletes="{{ params.max_deletes }}",
+        on_limit="{{ params.on_limit }}",
         dry_run="{{ params.dry_run }}",
         max_changes=100_000,
         max_failure_ratio=0.02,

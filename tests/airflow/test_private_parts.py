@@ -107,6 +107,8 @@ class TestStateStoreMessages:
             "SetTaskStateStore": {"ti_id", "key", "value", "expires_at"},
             "DeleteTaskStateStore": {"ti_id", "key"},
             "TaskStateStoreResult": {"value"},
+            "CreateHITLDetailPayload": {"ti_id", "options", "subject", "body", "params", "assigned_users"},
+            "HITLDetailRequestResult": {"subject", "body"},
         }.items():
             message = getattr(comms, name, None)
             assert message is not None, f"Airflow has no message {name} any more."

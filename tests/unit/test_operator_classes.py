@@ -24,6 +24,9 @@ OBJECT_FIELDS = {
         "retry_rejected",
         "without_sending",
     ),
+    *("allow_backfill", "frequency_cap", "lookup_ttl", "max_charge", "max_duration", "max_identical_rejections"),
+    *("max_lateness", "max_lookups", "max_recipients", "min_balance", "preview_count", "price_per_page"),
+    *("on_limit", "send_window", "skip_dnd", "test_only", "use_suppression_list"),
 }
 """Templated fields that native rendering may make a list, a mapping or a number."""
 PUBLIC = [name for name in operators.__all__ if name.endswith("Operator")]

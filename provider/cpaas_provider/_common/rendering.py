@@ -21,7 +21,7 @@ TEXT_FIELDS = frozenset(
         "callback", "channel", "content", "cpaas_conn_id", "external_ref", "frequency_contact", "from_name", "group",
         "idempotency_key",
         "map_name", "network", "otp_id", "reply_to", "row_id", "sender_id", "subject", "template_id",
-        "token",
+        "timezone", "token",
     }
 )  # fmt: skip
 """Templated fields that are text. Others may be lists, mappings or numbers."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class ContactsError(Exception):
     """Base of these errors.
@@ -62,7 +64,14 @@ class LeaseLostError(ContactsError):
 
 
 class TooManyChangesError(PermanentContactsError):
-    """``max_changes``, ``max_deletes`` or ``max_new`` stopped the sync before its first request."""
+    """``max_changes``, ``max_deletes`` or ``max_new`` stopped the sync before its first request.
+
+    :param exceeded: the rows that each of these limits would have to allow; empty if none of them can allow it
+    """
+
+    def __init__(self, message: str, exceeded: Mapping[str, int] | None = None) -> None:
+        super().__init__(message)
+        self.exceeded = exceeded or {}
 
 
 class TooManyFailuresError(PermanentContactsError):

@@ -90,6 +90,8 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     """Templated fields that may be empty after rendering."""
     typed_fields: ClassVar[Mapping[str, validators.Check]] = {}
     """The checks of templated arguments that are booleans or numbers. A template makes text of these."""
+    _typed_templates: frozenset[str] = frozenset()
+    """Those that are templates or outputs of tasks. Of all others the DAG file has the value, which is checked."""
 
     if TYPE_CHECKING:
 
@@ -123,6 +125,16 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         """
         return self._run(context, deadline, **resumed)
 
+    def resume_after_answer(
+        self, context: Context, event: Any = None, deadline: str | None = None, **resumed: Any
+    ) -> Any:
+        """Continue after a user responded whether a limit may be exceeded, or did not respond in time.
+
+        :param event: the response, as Airflow gives it
+        :param resumed: values that the try that asked passed to this one
+        """
+        return self._run(context, deadline, answer=event or {}, **resumed)
+
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return the work of this try.
 
@@ -142,11 +154,15 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         if self._runtime is not None:
             self._runtime.stop.request()
 
-    def _run(self, context: Context, deadline: str | None, **resumed: Any) -> Any:
+    def _run(self, context: Context, deadline: str | None, *, answer: Any = None, **resumed: Any) -> Any:
         # Before the imports and the connection lookup, because Airflow already counts execution_timeout.
         began = time.monotonic()
         try:
             runtime = self._open_runtime(context, began)
+            if answer is not None:
+                from cpaas_provider.tasks.airflow.confirmation import Confirmations
+
+                Confirmations(runtime).record_answer(answer)
             attempt = self.make_attempt(runtime, **resumed)
         except BaseException:
             # Airflow's timeout of a task is no Exception.
@@ -185,15 +201,37 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     def _build_spec(self, spec_class: Callable[..., SpecT], **given: Any) -> SpecT:
         """Return a spec with the given fields. Every other field has the rendered argument of the same name.
 
-        :raises AirflowFailException: when a template of ``typed_fields`` was rendered to something else
+        :raises AirflowFailException: when rendered arguments cannot be used
         """
         names = [field.name for field in dataclasses.fields(spec_class) if field.name not in given]  # type: ignore[arg-type]
-        fields = {**given, **{name: self.rendered(_ATTRIBUTES.get(name, name)) for name in names}}
+        templates = self._typed_templates
+        options = {
+            name: self.option(name) if name in templates else self.rendered(_ATTRIBUTES.get(name, name))
+            for name in names
+        }
         try:
-            typed = {name: validators.rendered(check)(name, fields[name]) for name, check in self.typed_fields.items()}
+            if templates:
+                self._check_together(options)
         except ValueError as error:
             raise AirflowFailException(f"{error} Nothing was sent.") from None
-        return spec_class(**{**fields, **typed})
+        return spec_class(**given, **options)
+
+    def option(self, name: str) -> Any:
+        """Return an argument as rendered, and one of ``typed_fields`` as a value of its type.
+
+        :raises AirflowFailException: when it was rendered to something else
+        """
+        value = self.rendered(_ATTRIBUTES.get(name, name))
+        try:
+            return validators.rendered(self.typed_fields[name])(name, value) if name in self._typed_templates else value
+        except ValueError as error:
+            raise AirflowFailException(f"{error} Nothing was sent.") from None
+
+    def _check_together(self, options: Mapping[str, Any]) -> None:
+        """Check rendered arguments that depend on each other.
+
+        :raises ValueError: when they cannot be used together
+        """
 
     def _set_arguments(self, arguments: Mapping[str, Any], **checks: validators.Check) -> None:
         """Check the arguments of a constructor, and make each an attribute. An error names the task.
@@ -206,6 +244,8 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         for name, argument in arguments.items():
             if name in _NO_ARGUMENTS:
                 continue
+            if name in self.typed_fields and not validators.is_final(argument):
+                self._typed_templates |= {name}
             try:
                 value = checks[name](name, argument) if name in checks else argument
             except ValueError as error:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk import AssetAlias
 
-from cpaas_provider.api import bounds
 from cpaas_provider.operators import _masking as masking
 from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.tasks import validators
@@ -19,6 +18,22 @@ if TYPE_CHECKING:
     from cpaas_provider.tasks.contacts.sync import ContactSyncTry
     from cpaas_provider.tasks.runner import Attempt
     from cpaas_provider.tasks.runtime import TaskRuntime
+
+SYNC_LIMITS = (
+    "resync",
+    "retry_rejected",
+    "max_deletes",
+    "max_changes",
+    "max_new",
+    "new_map",
+    "max_failure_ratio",
+    "max_duration",
+    "allow_backfill",
+    "max_lateness",
+    "preview_count",
+    "on_limit",
+)
+"""The limits and switches that params of a run may set, beside ``dry_run``."""
 
 
 class SyncContactsOperator(CpaasOperator):
@@ -105,17 +120,19 @@ class SyncContactsOperator(CpaasOperator):
         columns or cursor column, the next run reads all rows. The stored value stays while a creation is unknown
     :param max_failure_ratio: the share of rows that may be rejected, invalid or partial, 0 to 1, before the task fails.
         The sync ends early only if rows from all over the source are rejected (templated)
-    :param max_duration: time after which no further request is started, as a timedelta or in seconds. The task
-        succeeds, and the next run continues with the rows that are left
+    :param max_duration: time after which no further request is started, as a timedelta or in seconds. ``None`` and
+        ``unlimited`` set no limit. The task succeeds, and the next run continues with the rows that are left
+        (templated)
     :param on_concurrent_sync: when another task syncs the same part of the list: ``wait`` for it, deferred, or ``fail``
     :param lease_timeout: longest wait for the other task, as a timedelta or in seconds
     :param allow_backfill: let backfills and catch-up runs send, too. Their source may be older than the list
-    :param max_lateness: how long after ``run_after`` any other run may still send, such as one that was cleared.
-        ``None`` sets no limit
+        (templated)
+    :param max_lateness: how long after ``run_after`` any other run may still send, such as one that was cleared, as a
+        timedelta or in seconds. ``None`` and ``unlimited`` set no limit (templated)
     :param dry_run: do everything except requests that change rows. The report has ``creates``, ``updates`` and
         ``deletes``, and the results file has a line for each row that would change (templated)
     :param preview_count: number of changed rows to push as the XCom ``preview``: row number, masked key, key hash, row
-        id, action, and the masked cells that the request sets
+        id, action, and the masked cells that the request sets (templated)
     :param results_path: path of the results file, ``.jsonl`` or ``.parquet``. It has a line for each row that
         this run created, updated or deleted, or that is rejected, invalid, unknown or not sent. The file of a retry has
         the rows of the earlier tries, too (templated)
@@ -129,6 +146,11 @@ class SyncContactsOperator(CpaasOperator):
     :param progress_interval: seconds between progress log lines
     :param stop_grace_period: seconds to wait for responses after Airflow stops the task, or before its
         ``execution_timeout``
+    :param on_limit: what to do when ``max_deletes``, ``max_changes`` or ``max_new`` stops the sync. ``fail`` fails the
+        task. ``ask`` has the task wait for a user to confirm the figures, under Required Actions in Airflow's UI. If
+        they are approved, the sync continues with the confirmed limit. Otherwise it fails (templated)
+    :param confirmation_timeout: longest wait for this confirmation, as a timedelta or in seconds. ``None`` waits for
+        any time
     """
 
     template_fields: Collection[str] = (
@@ -137,24 +159,11 @@ class SyncContactsOperator(CpaasOperator):
         "results_path",
         "map_name",
         "without_sending",
-        "resync",
-        "retry_rejected",
-        "max_deletes",
-        "max_changes",
-        "max_new",
-        "new_map",
-        "max_failure_ratio",
+        *SYNC_LIMITS,
         "cpaas_conn_id",
     )
     typed_fields: ClassVar[Mapping[str, validators.Check]] = {
-        "dry_run": bounds.flag,
-        "resync": bounds.flag,
-        "retry_rejected": bounds.flag,
-        "max_deletes": validators.row_limit,
-        "max_changes": validators.row_limit,
-        "max_new": validators.row_limit,
-        "new_map": bounds.flag,
-        "max_failure_ratio": validators.ratio,
+        name: validators.OPTION_CHECKS[name] for name in (*SYNC_LIMITS, "dry_run")
     }
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"source": masking.source}
     _attempt: ContactSyncTry | None = None
@@ -180,13 +189,13 @@ class SyncContactsOperator(CpaasOperator):
         resync: bool | str = False,
         cursor_column: str | None = None,
         max_failure_ratio: float | str = 0.0,
-        max_duration: timedelta | float | None = None,
+        max_duration: timedelta | float | str | None = None,
         on_concurrent_sync: Literal["wait", "fail"] = "wait",
         lease_timeout: timedelta | float = timedelta(hours=1),
-        allow_backfill: bool = False,
-        max_lateness: timedelta | None = timedelta(days=1),
+        allow_backfill: bool | str = False,
+        max_lateness: timedelta | float | str | None = timedelta(days=1),
         dry_run: bool | str = False,
-        preview_count: int = 0,
+        preview_count: int | str = 0,
         results_path: Any = None,
         partition: Mapping[str, int] | None = None,
         map_name: str = "default",
@@ -195,6 +204,8 @@ class SyncContactsOperator(CpaasOperator):
         spool_path: str | None = None,
         progress_interval: float = 10.0,
         stop_grace_period: float = 4.0,
+        on_limit: Literal["fail", "ask"] | str = "fail",
+        confirmation_timeout: timedelta | float | None = timedelta(days=1),
         **kwargs: Any,
     ) -> None:
         outlets = kwargs.pop("outlets", None) or []

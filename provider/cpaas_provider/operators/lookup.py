@@ -68,9 +68,9 @@ class BulkPhoneLookupOperator(CpaasOperator):
     :param results_path: path of the results file, ``.jsonl`` or ``.parquet``, with one line for each row (templated)
     :param phone_column: the column of the phone numbers
     :param include_columns: columns of the source to copy into the results file, as text
-    :param lookup_ttl: how long a lookup is used again, as a timedelta or in seconds
-    :param max_lookups: highest number of lookups in one try. ``None`` sets no limit
-    :param max_failure_ratio: share of rows that may be invalid or fail, 0 to 1, before the task fails
+    :param lookup_ttl: how long a lookup is used again, as a timedelta or in seconds (templated)
+    :param max_lookups: highest number of lookups in one try. ``None`` and ``unlimited`` set no limit (templated)
+    :param max_failure_ratio: share of rows that may be invalid or fail, 0 to 1, before the task fails (templated)
     :param spool_path: a folder on the worker's disk for the rows. Default: the system's folder for temporary files
     :param progress_interval: seconds between progress log lines
     :param stop_grace_period: seconds to wait for responses after Airflow stops the task
@@ -89,7 +89,10 @@ class BulkPhoneLookupOperator(CpaasOperator):
         | ``results_path`` | Path of the results file. |
     """
 
-    template_fields = ("source", "results_path", "cpaas_conn_id")
+    template_fields = ("source", "results_path", "lookup_ttl", "max_lookups", "max_failure_ratio", "cpaas_conn_id")
+    typed_fields: ClassVar[Mapping[str, validators.Check]] = {
+        name: validators.OPTION_CHECKS[name] for name in ("lookup_ttl", "max_lookups", "max_failure_ratio")
+    }
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"source": masking.source}
 
     def __init__(
@@ -99,9 +102,9 @@ class BulkPhoneLookupOperator(CpaasOperator):
         results_path: Any,
         phone_column: str = "phone",
         include_columns: Sequence[str] = (),
-        lookup_ttl: timedelta | float = timedelta(days=30),
-        max_lookups: int | None = None,
-        max_failure_ratio: float = 0.0,
+        lookup_ttl: timedelta | float | str = timedelta(days=30),
+        max_lookups: int | str | None = None,
+        max_failure_ratio: float | str = 0.0,
         spool_path: str | None = None,
         progress_interval: float = 10.0,
         stop_grace_period: float = STOP_GRACE_PERIOD,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cpaas_provider.operators._masking import MASKED_MESSAGE_FIELDS
 from cpaas_provider.operators.base import SendOperator
-from cpaas_provider.operators.base_campaign import CampaignOperator
+from cpaas_provider.operators.base_campaign import TYPED_CAMPAIGN_FIELDS, CampaignOperator
 from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
@@ -140,9 +140,9 @@ class SmsCampaignOperator(CampaignOperator):
     :param is_trackable: whether the service tracks links. Default: the service's
     :param encoding: ``gsm7`` replaces typographic quotes, dashes, spaces and the like in the text and in the values of
         a recipient, if they are GSM-7 then. Default: they stay as they are written
-    :param skip_dnd: look every number up, and skip numbers marked as do-not-disturb. Lookups cost money
+    :param skip_dnd: look every number up, and skip numbers marked as do-not-disturb. Lookups cost money (templated)
     :param lookup_ttl: how long a lookup is used again, by all campaigns of this installation, as a timedelta or in
-        seconds
+        seconds (templated)
     :param on_lookup_error: what to do about a number whose lookup fails: ``skip`` does not send to it and counts it as
         a failure, ``send`` sends, ``fail`` ends the campaign
     :returns: the report over all tries:
@@ -179,6 +179,12 @@ class SmsCampaignOperator(CampaignOperator):
         | ``dry_run`` | Whether this was a dry run, which sends nothing. |
     """
 
+    template_fields = (*CampaignOperator.template_fields, "skip_dnd", "lookup_ttl")
+    typed_fields: ClassVar[Mapping[str, validators.Check]] = {
+        **TYPED_CAMPAIGN_FIELDS,
+        "skip_dnd": validators.OPTION_CHECKS["skip_dnd"],
+        "lookup_ttl": validators.OPTION_CHECKS["lookup_ttl"],
+    }
     operation = "send_sms"
     body_fields = BODY_FIELDS
 
@@ -190,8 +196,8 @@ class SmsCampaignOperator(CampaignOperator):
         channel: Literal["sms", "whatsapp"] = "sms",
         is_trackable: bool | None = None,
         encoding: Literal["gsm7"] | None = None,
-        skip_dnd: bool = False,
-        lookup_ttl: timedelta | float = timedelta(days=30),
+        skip_dnd: bool | str = False,
+        lookup_ttl: timedelta | float | str = timedelta(days=30),
         on_lookup_error: Literal["skip", "send", "fail"] = "skip",
         **kwargs: Any,
     ) -> None:
@@ -202,4 +208,7 @@ class SmsCampaignOperator(CampaignOperator):
         """Return the options of the do-not-disturb filter."""
         from cpaas_provider.tasks.campaign.spec import DndOptions
 
-        return DndOptions(self.lookup_ttl, self.on_lookup_error) if self.skip_dnd else None
+        if self.skip_dnd is False:
+            return None
+        options = DndOptions(self.option("lookup_ttl"), self.on_lookup_error)
+        return options if self.option("skip_dnd") else None

@@ -131,6 +131,12 @@ class ChangedBodyError(SendingError):
     permanent = True
 
 
+class NotConfirmedError(SendingError):
+    """A user rejected what a limit had stopped, or did not confirm it in time."""
+
+    permanent = True
+
+
 class PartitionChangedError(SendingError):
     """A campaign has other partitions than when it began, or one of them twice.
 

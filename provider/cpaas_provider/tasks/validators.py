@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from cpaas_provider.api.bounds import CHANNELS, file_name, flag, flag_or_none, is_known, texts
+from cpaas_provider.api.bounds import CHANNELS, file_name, flag, flag_or_none, is_known, is_missing_argument, texts
 
 Check = Callable[[str, Any], Any]
 
@@ -24,21 +24,83 @@ def or_none(check: Check) -> Check:
 
 def templated(check: Check) -> Check:
     """Return a check of an argument that may be a template or the output of a task. These are checked as they run."""
-    return lambda name, value: check(name, value) if value is None or is_known(value) else value
+    return lambda name, value: check(name, value) if is_final(value) else value
+
+
+def is_final(value: Any) -> bool:
+    """Tell whether an argument has no template and no output of a task, also in its items. ``None`` is final."""
+    if isinstance(value, (list, tuple)):
+        return all(map(is_final, value))
+    return value is None or is_known(value)
 
 
 def rendered(check: Check) -> Check:
-    """Return a check of a rendered argument that is no text. A template makes text of a boolean or number."""
-    return lambda name, value: check(name, _written_value(value) if isinstance(value, str) else value)
+    """Return a check of a rendered argument that is no text. A template makes text of a boolean or number.
+
+    Its error shows only a value that holds no secret and no number of a user: a template may have taken another
+    value than the author meant.
+    """
+
+    def read(name: str, value: Any) -> Any:
+        given = _written_value(value)
+        try:
+            return check(name, given)
+        except ValueError:
+            if _may_be_shown(given):
+                raise
+        check(name, _Unshown(_description(given)))
+        raise ValueError(f"{name} cannot be used.")
+
+    return read
 
 
-def _written_value(text: str) -> Any:
-    """Return the boolean or number that a text is written as, in Python or JSON; any other text as it is."""
+class _Unshown(str):
+    """Stands for a value that an error must not show. No check accepts it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+_MOST_DIGITS_SHOWN = 7
+"""A phone number, and a passcode that is worth something, are longer, or no option accepts their kind."""
+
+
+def _may_be_shown(value: Any) -> bool:
+    if value is None or isinstance(value, (bool, timedelta)):
+        return True
+    if isinstance(value, (list, tuple)):
+        return all(map(_may_be_shown, value))
+    if isinstance(value, (int, float)):
+        return bool(abs(value) < 10**_MOST_DIGITS_SHOWN)
+    return isinstance(value, str) and (not value.strip() or is_missing_argument(value.strip()))
+
+
+def _description(value: Any) -> str:
+    if isinstance(value, str):
+        from cpaas_provider.api.amounts import counted
+
+        return f"a text of {counted(len(value), 'character')}"
+    return "a number of many digits" if isinstance(value, (int, float)) else f"a {type(value).__name__}"
+
+
+def _written_value(value: Any) -> Any:
+    """Return what a text is written as: a boolean or number, in Python or JSON, or a list of such, else the text."""
+    if isinstance(value, (list, tuple)):
+        return [_written_value(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    from cpaas_provider._common.rendering import parse_container
+
+    container = parse_container(value)
+    if isinstance(container, (list, tuple)):
+        return [_written_value(item) for item in container]
     try:
-        value = json.loads(text.strip().lower())
+        written = json.loads(value.strip().lower())
     except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, (bool, int, float)) else text
+        return value
+    return written if isinstance(written, (bool, int, float)) else value
 
 
 def one_of(*words: str) -> Check:
@@ -92,7 +154,28 @@ def ratio(name: str, value: Any) -> float:
 
 
 UNLIMITED = "unlimited"
-"""Sets no limit on rows, as ``None`` does. A template may not give ``None``, which may be a value that is missing."""
+"""Sets no limit, as ``None`` does. A template may not give ``None``, which may be a value that is missing."""
+
+ALWAYS = "always"
+"""The send window that is never closed, as ``None`` is. A template may not give ``None``."""
+
+
+def limit(check: Check) -> Check:
+    """Return a check of a limit: ``None`` and the word ``unlimited`` set none.
+
+    :return: ``None`` for no limit
+    """
+
+    def check_limit(name: str, value: Any) -> Any:
+        if value is None or (isinstance(value, str) and value.strip() == UNLIMITED):
+            return None
+        try:
+            return check(name, value)
+        except ValueError as error:
+            bounds, _, given = str(error).rpartition("; it is ")
+            raise ValueError(f"{bounds}, or 'unlimited'; it is {given}" if bounds else str(error)) from None
+
+    return check_limit
 
 
 def row_limit(name: str, value: Any) -> Any:
@@ -152,6 +235,44 @@ def results_path(name: str, value: Any) -> Any:
     return file_name(SUFFIXES)(name, value)
 
 
+def check_send_window(window: Any, timezone: Any, timezone_column: Any) -> None:
+    """Check a send window with its time zones.
+
+    :param window: two times of day, ``always``, or ``None`` for an argument that is not given
+    :raises ValueError: when they cannot be used together
+    """
+    if window is None and (timezone or timezone_column):
+        raise ValueError("timezone and timezone_column need a send_window, and none is given.")
+    if window not in (None, ALWAYS):
+        from cpaas_provider.sending.campaign.guards.send_window import SendWindow
+
+        SendWindow.read(window, timezone or (timezone_column and "UTC"))
+
+
+def check_test_only(test_only: Any, test_recipients: Any) -> None:
+    """Check that a campaign that ends after its test recipients has some.
+
+    :raises ValueError: when it has none
+    """
+    if test_only and test_recipients is None:
+        raise ValueError("test_only needs test_recipients.")
+
+
+def send_window(name: str, value: Any) -> Any:
+    """Accept two times of day, or the word ``always``; ``check_send_window`` checks them with their time zones."""
+    is_always = isinstance(value, str) and value.strip() == ALWAYS
+    if not is_always and (not isinstance(value, (list, tuple)) or len(value) != 2):
+        raise ValueError(f'{name} must be two times of day such as ("09:00", "20:00"), or \'always\'.')
+    return ALWAYS if is_always else value
+
+
+def time_zone(name: str, value: Any) -> str:
+    """Accept the name of a time zone; ``check_send_window`` checks that there is one of this name."""
+    if not isinstance(value, str) or not value.strip() or is_missing_argument(value.strip()):
+        raise ValueError(f"{name} must be a time zone such as Africa/Lagos; it is {value!r}.")
+    return value
+
+
 def check_partition(partition: Any, results_path: Any) -> None:
     """Check a partition. One that an upstream task supplies is checked when the task runs.
 
@@ -196,24 +317,28 @@ def _is_number(value: Any) -> bool:
 OPTION_CHECKS: Mapping[str, Check] = {
     "allow_backfill": flag,
     "channel": one_of(*CHANNELS),
+    "confirmation_timeout": duration_or_none,
     "create_if_missing": flag,
     "dry_run": flag,
     "empty_cell_value": one_of("null", "empty"),
     "fail_if_not_verified": flag,
-    "frequency_cap": frequency_cap,
+    "frequency_cap": limit(frequency_cap),
     "frequency_category": frequency_category,
     "is_trackable": flag_or_none,
     "lease_timeout": duration,
     "lookup_ttl": duration,
-    "max_charge": amount_or_none,
-    "max_duration": duration_or_none,
+    "max_changes": row_limit,
+    "max_charge": limit(_amount),
+    "max_deletes": row_limit,
+    "max_duration": limit(duration),
     "max_failure_ratio": ratio,
-    "max_identical_rejections": count_or_none,
-    "max_lateness": duration_or_none,
-    "max_lookups": or_none(integer_at_least(0)),
+    "max_identical_rejections": limit(integer_at_least(1)),
+    "max_lateness": limit(duration),
+    "max_lookups": limit(integer_at_least(0)),
+    "max_new": row_limit,
     "max_pending_requests": count_or_none,
-    "max_recipients": count_or_none,
-    "min_balance": amount_or_none,
+    "max_recipients": limit(integer_at_least(1)),
+    "min_balance": limit(_amount),
     "mode": one_of("upsert", "insert", "update"),
     "new_map": flag,
     "on_concurrent_sync": one_of("wait", "fail"),
@@ -221,6 +346,7 @@ OPTION_CHECKS: Mapping[str, Check] = {
     "on_duplicate_key": one_of("first", "none"),
     "on_invalid_cell": one_of("skip_row", "skip_cell"),
     "on_invalid_suppression": one_of("fail", "skip"),
+    "on_limit": one_of("fail", "ask"),
     "on_lookup_error": one_of("skip", "send", "fail"),
     "on_missing_charge": one_of("balance", "fail"),
     "on_rejected_batch": one_of("bisect", "fail"),
@@ -230,13 +356,17 @@ OPTION_CHECKS: Mapping[str, Check] = {
     "progress_interval": seconds,
     "require_verified_status": flag,
     "resend_on_clear": flag,
+    "resync": flag,
     "results_path": results_path,
+    "retry_rejected": flag,
     "return_fields": or_none(texts),
+    "send_window": or_none(send_window),
     "skip_dnd": flag,
     "skip_if_missing": flag,
     "stop_grace_period": seconds,
     "substitutions": templated(mapping_or_texts),
     "test_only": flag,
+    "timezone": or_none(time_zone),
     "track_recipients": flag,
     "unknown_timeout": duration,
     "use_suppression_list": flag,

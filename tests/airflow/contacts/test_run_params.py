@@ -79,10 +79,10 @@ def test_params_of_one_run_lift_each_limit(task_runner: TaskRunner, native: bool
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"dry_run": "maybe"}, "dry_run must be True or False; it is 'maybe'. Nothing was sent."),
+        ({"dry_run": "maybe"}, "dry_run must be True or False; it is a text of 5 characters. Nothing was sent."),
         ({"dry_run": "None"}, "dry_run must be True or False; it is 'None'. Nothing was sent."),
         ({"resync": 1}, "resync must be True or False; it is 1. Nothing was sent."),
-        ({"max_deletes": "all"}, "or a float from 0 to 1; it is 'all'. Nothing was sent."),
+        ({"max_deletes": "all"}, "or a float from 0 to 1; it is a text of 3 characters. Nothing was sent."),
         ({"max_deletes": "None"}, "or a float from 0 to 1; it is 'None'. Nothing was sent."),
         ({"max_new": "None"}, "or a float from 0 to 1; it is 'None'. Nothing was sent."),
         ({"max_changes": -1}, "max_changes must be a whole number of at least 0"),

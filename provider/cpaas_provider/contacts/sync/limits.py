@@ -6,6 +6,7 @@ It tells "all rows are rejected" from "these rows are rejected", and an outage f
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -190,7 +191,44 @@ def _probes_needed(tolerated: float) -> int:
     return max(_REJECTED_PROBES, math.ceil(math.log(_CHANCE) / math.log(tolerated)))
 
 
-def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit, max_new: Limit = None) -> None:
+@dataclass(frozen=True)
+class ConfirmedChanges:
+    """The changes that a user confirmed after a limit had stopped the sync.
+
+    :param limits: the rows that were confirmed, by the name of the limit
+    :param done: what the run had changed by then, by the names of ``DONE``
+    """
+
+    limits: Mapping[str, int]
+    done: Mapping[str, int]
+
+    def remaining(self, done: Mapping[str, int]) -> dict[str, int]:
+        """Return the confirmed rows that are not changed yet.
+
+        :param done: what the run has changed now
+        """
+        created, updated, deleted, unchanged = (max(0, done[name] - self.done.get(name, 0)) for name in DONE)
+        changed = {
+            "max_new": created,
+            # Rows that were cleared are missing still, and need no request.
+            "max_deletes": deleted + unchanged,
+            "max_changes": created + updated + deleted,
+        }
+        return {name: max(0, limit - changed[name]) for name, limit in self.limits.items()}
+
+
+DONE = ("created", "updated", "deleted", "missing_unchanged")
+"""What tells how much of a confirmed plan is done."""
+
+
+def check_changes(
+    plan: Plan,
+    *,
+    max_changes: Limit,
+    max_deletes: Limit,
+    max_new: Limit = None,
+    confirmed: Mapping[str, int] | None = None,
+) -> None:
     """Check that a sync changes no more rows than the author allows.
 
     :param max_changes: a number of rows, or a share of the rows in the map, 0 to 1. A share does not limit the first
@@ -198,6 +236,7 @@ def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit, max_new
     :param max_deletes: the same limit for rows that are missing from the source and would be deleted or cleared
     :param max_new: the same limit for rows that would be created although the map has rows. A share does not limit a
         sync whose source has at least half of the rows in the map
+    :param confirmed: the rows that a user confirmed, by the names of limits, in place of these limits
     :raises TooManyChangesError: when the plan exceeds a limit
     """
     if plan.missing_changes and not plan.rows:
@@ -207,33 +246,52 @@ def check_changes(plan: Plan, *, max_changes: Limit, max_deletes: Limit, max_new
             "service first. Then remove the map with airflow cpaas contacts forget-map. With rows in the list, a sync "
             "after that creates each of them a second time."
         )
-    _check_new(plan, max_new)
-    for name, limit, count, what in (
-        ("max_deletes", max_deletes, plan.missing_changes, "delete or clear"),
-        ("max_changes", max_changes, plan.requests, "change"),
-    ):
-        if limit is None or (isinstance(limit, float) and not plan.mapped):
-            continue
-        if count > _most(limit, plan):
-            raise TooManyChangesError(
-                f"This sync would {what} {counted(count, 'row')}, and {name} allows {_allowed(limit, plan)}. Nothing "
-                f"was sent. See that the source is complete. To let it happen, raise {name} for one run."
-            )
-
-
-def _check_new(plan: Plan, max_new: Limit) -> None:
-    """Check that the keys of the source are those of the map: with others, each contact would be created again."""
-    if max_new is None or not plan.mapped or plan.creates <= _most(max_new, plan):
+    confirmed = confirmed or {}
+    counts = {"max_new": plan.creates, "max_deletes": plan.missing_changes, "max_changes": plan.requests}
+    limits = {"max_new": max_new, "max_deletes": max_deletes, "max_changes": max_changes}
+    exceeded = {
+        name: count
+        for name, count in counts.items()
+        if (count > confirmed[name] if name in confirmed else _exceeds(name, count, limits[name], plan))
+    }
+    if not exceeded:
         return
-    if isinstance(max_new, float) and 2 * plan.known >= plan.mapped:
-        # The list grows, or an earlier first sync did not end.
-        return
+    name, count = next(iter(exceeded.items()))
+    does = {"max_new": "create", "max_deletes": "delete or clear"}.get(name, "change")
+    would = f"This sync would {does} {counted(count, 'row')}"
+    if name in confirmed:
+        raise TooManyChangesError(
+            f"{would}, and {confirmed[name]:,} of those that were confirmed are left. Nothing was sent in this try. "
+            "Clear the task to be asked again.",
+            exceeded,
+        )
+    allowed = _allowed(limits[name] or 0, plan)
+    if name == "max_new":
+        raise TooManyChangesError(
+            f"{would}, and max_new allows {allowed}. The map has {counted(plan.mapped, 'row')}, and the source has "
+            f"{plan.known:,} of these. Nothing was sent. If the source writes keys in another form now, such as 1.0 "
+            "for 1, correct it. If it has other contacts, set map_name to another map, and new_map=True. If the rows "
+            "are new, set max_new='unlimited' for one run.",
+            exceeded,
+        )
     raise TooManyChangesError(
-        f"This sync would create {counted(plan.creates, 'row')}, and max_new allows {_allowed(max_new, plan)}. The "
-        f"map has {counted(plan.mapped, 'row')}, and the source has {plan.known:,} of these. Nothing was sent. If the "
-        "source writes keys in another form now, such as 1.0 for 1, correct it. If it has other contacts, set map_name "
-        "to another map, and new_map=True. If the rows are new, set max_new='unlimited' for one run."
+        f"{would}, and {name} allows {allowed}. Nothing was sent. See that the source is complete. To let it happen, "
+        f"raise {name} for one run.",
+        exceeded,
     )
+
+
+def _exceeds(name: str, count: int, limit: Limit, plan: Plan) -> bool:
+    """Return whether a plan has more rows than one of the author's limits allows."""
+    if limit is None or (isinstance(limit, float) and not plan.mapped):
+        return False
+    if name == "max_new":
+        # With other keys than those of the map, each contact would be created again.
+        grows = isinstance(limit, float) and 2 * plan.known >= plan.mapped
+        # A list that grows, or an earlier first sync that did not end.
+        if not plan.mapped or grows:
+            return False
+    return count > _most(limit, plan)
 
 
 def _most(limit: float, plan: Plan) -> int:

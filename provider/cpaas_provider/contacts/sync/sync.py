@@ -28,7 +28,13 @@ from cpaas_provider.contacts.mapping.rules import ColumnRule, unfilled_message
 from cpaas_provider.contacts.sync.cursor import StoredCursor, recount_invalid_rows
 from cpaas_provider.contacts.sync.decisions import Plan, SyncRules
 from cpaas_provider.contacts.sync.dispatcher import Dispatcher, StopSignal
-from cpaas_provider.contacts.sync.limits import Limit, check_changes, check_result, tolerated_rejections
+from cpaas_provider.contacts.sync.limits import (
+    ConfirmedChanges,
+    Limit,
+    check_changes,
+    check_result,
+    tolerated_rejections,
+)
 from cpaas_provider.contacts.sync.planning import Planner
 from cpaas_provider.contacts.sync.report import (
     Publish,
@@ -68,6 +74,8 @@ class SyncSpec:
     :param missing_cells: the author's values by name of the list column
     :param max_duration: in seconds
     :param partition: the number of the partition, from 0, and the number of partitions
+    :param confirmed: what a user confirmed after a limit had stopped the sync; ``None`` for nothing
+    :param refusal: why the sync ends before its first request although its limits may allow it; empty if it does not
     """
 
     key: tuple[str, ...]
@@ -92,6 +100,8 @@ class SyncSpec:
     preview_count: int = 0
     spool_path: str | None = None
     progress_interval: float = 10.0
+    confirmed: ConfirmedChanges | None = None
+    refusal: str = ""
 
 
 class ContactSync:
@@ -318,7 +328,20 @@ class ContactSync:
 
     def _check_changes(self) -> None:
         spec = self._spec
-        check_changes(self.plan, max_changes=spec.max_changes, max_deletes=spec.max_deletes, max_new=spec.max_new)
+        if spec.refusal:
+            raise TooManyChangesError(spec.refusal)
+        check_changes(
+            self.plan,
+            max_changes=spec.max_changes,
+            max_deletes=spec.max_deletes,
+            max_new=spec.max_new,
+            confirmed=spec.confirmed.remaining(self.done) if spec.confirmed else None,
+        )
+
+    @property
+    def done(self) -> dict[str, int]:
+        """What the run has changed, as ``ConfirmedChanges`` compares it."""
+        return {**self.counts.earlier.figures(self.counts), "missing_unchanged": self.plan.missing_unchanged}
 
     def _missing_cells(self) -> dict[str, Any]:
         """Return the cells to write into rows that are missing from the source, by column id."""

@@ -48,9 +48,16 @@ class TestFailedError(SendingError):
 
 
 class TooManyRecipientsError(SendingError):
-    """The campaign has more recipients than ``max_recipients``."""
+    """The campaign has more recipients than ``max_recipients``.
+
+    :param recipients: their number
+    """
 
     permanent = True
+
+    def __init__(self, message: str, recipients: int) -> None:
+        super().__init__(message)
+        self.recipients = recipients
 
 
 @dataclass(frozen=True)
@@ -347,7 +354,8 @@ class Campaign:
             where = " in all partitions, with the duplicates of other partitions" if other_partitions else ""
             raise TooManyRecipientsError(
                 f"The campaign has {counted(recipients, 'recipient')}{where}, more than max_recipients ({limit}) "
-                "allows. Nothing was sent in this try. Check the source, or raise max_recipients and clear the task."
+                "allows. Nothing was sent in this try. Check the source, or raise max_recipients and clear the task.",
+                recipients,
             )
 
     def _refuse_failed_tests(self) -> None:

@@ -1,12 +1,13 @@
-"""The task state store through the supervisor's messages, past a backend that the workers have configured.
+"""What Airflow does only through the supervisor's messages: task state past the workers' backend, and a form.
 
 Airflow has no public way for that. This module uses its private ``task_runner.SUPERVISOR_COMMS`` and the messages
-``GetTaskStateStore``, ``SetTaskStateStore`` and ``DeleteTaskStateStore``. ``tests/airflow/test_private_parts.py``
-fails when one of them changes.
+``GetTaskStateStore``, ``SetTaskStateStore``, ``DeleteTaskStateStore`` and ``CreateHITLDetailPayload``.
+``tests/airflow/test_private_parts.py`` fails when one of them changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
@@ -37,3 +38,19 @@ class SupervisorStateStore:
     def delete(self, key: str) -> None:
         """Remove what is stored under a key, if anything is."""
         task_runner.SUPERVISOR_COMMS.send(comms.DeleteTaskStateStore(ti_id=self._instance_id, key=key))
+
+
+def show_form(instance_id: Any, subject: str, body: str, options: Sequence[str]) -> tuple[str, str | None]:
+    """Show a form to a user, under Required Actions in Airflow's UI, and return the subject and body that it has.
+
+    Airflow retains the first form of a task instance. If there is one, it removes the
+    response and returns the old texts.
+    """
+    # Of its own function, airflow.sdk.execution_time.hitl, the texts cannot be had.
+    message = comms.CreateHITLDetailPayload(
+        ti_id=instance_id, options=list(options), subject=subject, body=body, params={}, assigned_users=[]
+    )
+    shown = task_runner.SUPERVISOR_COMMS.send(message)
+    if not isinstance(shown, comms.HITLDetailRequestResult):
+        raise TypeError("Airflow returned no form.")
+    return shown.subject, shown.body

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from cpaas_provider.api.amounts import divide
+from cpaas_provider.api.amounts import Amount, divide, to_decimal
 from cpaas_provider.api.text import has_control_character, named_in, placeholders_in, trim_invisible
 from cpaas_provider.api.text.sms import SmsWriter, gsm7_savings
 from cpaas_provider.api.values import readable_text
@@ -29,9 +31,25 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.partitions import Partition
     from cpaas_provider.tasks.campaign.spec import CampaignSpec
 
+NOTHING_CONFIRMED: Mapping[str, int | str] = MappingProxyType({})
 
-def build_options(spec: CampaignSpec, connection: CpaasConnection, partition: Partition) -> CampaignOptions:
-    """Return the terms of a campaign, or of its part: budgets are divided, a floor of the balance is not."""
+
+def build_options(
+    spec: CampaignSpec,
+    connection: CpaasConnection,
+    partition: Partition,
+    confirmed: Mapping[str, int | str] = NOTHING_CONFIRMED,
+) -> CampaignOptions:
+    """Return the terms of a campaign, or of its part: budgets are divided, a floor of the balance is not.
+
+    :param confirmed: limits of the campaign, or of its part, that a user confirmed in place of the author's
+    """
+    max_charge: Amount | None = None if spec.max_charge is None else divide(spec.max_charge, partition.of)
+    max_charge_of_all: Amount | None = spec.max_charge
+    if max_charge is not None and "max_charge" in confirmed:
+        raised = Decimal(confirmed["max_charge"])
+        max_charge_of_all = to_decimal(spec.max_charge or 0) - to_decimal(max_charge) + raised
+        max_charge = raised
     settings = connection.settings
     window = spec.send_window
     zone = spec.timezone or (spec.timezone_column and "UTC")
@@ -41,10 +59,10 @@ def build_options(spec: CampaignSpec, connection: CpaasConnection, partition: Pa
         in_flight=settings.max_concurrency,
         on_unknown=OnUnknown(spec.on_unknown),
         on_rejected_batch=OnRejectedBatch(spec.on_rejected_batch),
-        max_recipients=spec.max_recipients,
-        max_charge=None if spec.max_charge is None else divide(spec.max_charge, partition.of),
-        max_charge_of_all=spec.max_charge,
-        min_balance=spec.min_balance,
+        max_recipients=int(confirmed.get("max_recipients", spec.max_recipients or 0)) or None,
+        max_charge=max_charge,
+        max_charge_of_all=max_charge_of_all,
+        min_balance=Decimal(confirmed["min_balance"]) if "min_balance" in confirmed else spec.min_balance,
         price_per_page=spec.price_per_page,
         refuse_missing_charge=spec.on_missing_charge == "fail",
         skip_invalid_suppression=spec.on_invalid_suppression == "skip",

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from decimal import ROUND_DOWN, ROUND_UP, Decimal
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.api.amounts import to_decimal
+from cpaas_provider.api.amounts import divide, format_amount, to_decimal
 from cpaas_provider.database.activity.progress import CAMPAIGN
+from cpaas_provider.sending.campaign.campaign import TooManyRecipientsError
+from cpaas_provider.sending.campaign.guards.budget import BudgetReachedError
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT, RecipientStatus
 from cpaas_provider.sources.files import redacted_path
+from cpaas_provider.tasks.airflow.confirmation import Question
 from cpaas_provider.tasks.airflow.progress import ProgressRecorder
 
 if TYPE_CHECKING:
@@ -75,6 +79,50 @@ def build_report(
         "results_path": None if spec.results_path is None else redacted_path(spec.results_path),
         "dry_run": spec.dry_run,
     }
+
+
+_CENT = Decimal("0.01")
+
+
+def build_question(
+    error: TooManyRecipientsError | BudgetReachedError, campaign: Campaign, report: Mapping[str, Any]
+) -> Question | None:
+    """Return what a user is asked to confirm when a limit stopped a campaign; ``None`` if that cannot be confirmed.
+
+    :param report: the report of all tries so far
+    """
+    figures = {
+        "Recipients": f"{report['recipients'] + report['in_other_partitions']:,}",
+        "Sent": f"{report['sent']:,}",
+        "Not sent": f"{report['not_sent']:,}",
+        "Unknown": f"{report['unknown_recipients']:,}",
+        "Invalid rows": f"{report['invalid_rows']:,}",
+        "Charge so far": format_amount(report["charge"]),
+    }
+    if isinstance(error, TooManyRecipientsError):
+        estimate = {"Estimated charge of all": format_amount(report["estimated_charge"])}
+        return Question(str(error), {**figures, **estimate}, {"max_recipients": error.recipients})
+    reached = error.reached
+    units = campaign.plan.units(RecipientStatus.NOT_SENT)
+    if reached is None or not units:
+        return None
+    unit_price = reached.unit_price or _price_of(campaign.plan.units(RecipientStatus.SENT), report["charge"])
+    # Rounded to the side on which the last recipient is not left out.
+    rounding = ROUND_UP if reached.name == "max_charge" else ROUND_DOWN
+    needed = reached.needed(units, unit_price).quantize(_CENT, rounding)
+    if not unit_price or needed < 0:
+        return None
+    figures |= {
+        "Estimated charge of the rest": format_amount(units * unit_price),
+        "Balance": format_amount(report["balance"]),
+        f"`{reached.name}` now": format_amount(reached.allowed),
+    }
+    return Question(str(error), figures, {reached.name: str(needed)})
+
+
+def _price_of(units: int, charge: float | None) -> Decimal:
+    """Return the price of a unit by what earlier tries paid; 0 if that is not known."""
+    return divide(charge, units) if units and charge else Decimal()
 
 
 class CampaignProgress(ProgressRecorder):

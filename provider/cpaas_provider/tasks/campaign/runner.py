@@ -17,13 +17,15 @@ from cpaas_provider.hooks.metrics import CAMPAIGN
 from cpaas_provider.links.delivery import page_url, push_link
 from cpaas_provider.sending.campaign.campaign import (
     Campaign,
+    TooManyRecipientsError,
     campaign_reference,
     refuse_unknown_placeholders,
 )
+from cpaas_provider.sending.campaign.guards.budget import BudgetReachedError
 from cpaas_provider.sending.campaign.loader import Columns, LoadStats, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.engine import SendEngine
-from cpaas_provider.sending.errors import PartitionChangedError, RetryLaterError, SendingError
+from cpaas_provider.sending.errors import NotConfirmedError, PartitionChangedError, RetryLaterError, SendingError
 from cpaas_provider.sending.journal.hashing import campaign_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import State
@@ -34,11 +36,12 @@ from cpaas_provider.sources import ListSource
 from cpaas_provider.sources.results_file import CAMPAIGN_COLUMNS, ResultsFileError
 from cpaas_provider.sources.tables import has_content
 from cpaas_provider.tasks.airflow import task_log
+from cpaas_provider.tasks.airflow.confirmation import Confirmation, Confirmations
 from cpaas_provider.tasks.bulk import PREVIEW_KEY, BulkAttempt
 from cpaas_provider.tasks.campaign.mapped_partitions import MappedPartitions, campaign_hash
 from cpaas_provider.tasks.campaign.options import build_content, build_options
 from cpaas_provider.tasks.campaign.ports import CampaignReports, DndLookups
-from cpaas_provider.tasks.campaign.report import CampaignProgress, build_report
+from cpaas_provider.tasks.campaign.report import CampaignProgress, build_question, build_report
 from cpaas_provider.tasks.database.frequency import open_frequency_cap, send_name
 from cpaas_provider.tasks.database.suppressions import StoredSuppressionList
 from cpaas_provider.tasks.delivery.reports import ReportOptions
@@ -75,6 +78,7 @@ class CampaignRunner(BulkAttempt):
         self._reports: CampaignReports | None = None
         self._stats = LoadStats()
         self._is_tracked = False
+        self._confirmations = Confirmations(runtime) if spec.on_limit == "ask" and not spec.dry_run else None
 
     @property
     def _tracker(self) -> DeliveryTracker | None:
@@ -89,13 +93,21 @@ class CampaignRunner(BulkAttempt):
         limits = task_log.campaign_limits(spec, self._connection, self._partition)
         self._runtime.log_begin(f", from {spec.source_summary}", limits)
         self._check_results_file()
+        asked = self._confirmations.read() if self._confirmations else None
         try:
-            campaign = self._prepare()
+            campaign = self._prepare(asked.confirmed if asked else {})
         except OSError as error:
             raise PreflightError(
                 f"The plan of the campaign could not be made ({error.strerror}). Nothing was sent in this try.",
                 permanent=False,
             ) from None
+        except TooManyRecipientsError as error:
+            if asked:
+                self._refuse(asked)
+            self._ask(error)
+            raise
+        if asked:
+            self._refuse(asked)
         self._preview(campaign)
         begun = self._build_report(campaign)
         log.info("%s", task_log.planned(begun, self._stats.rows))
@@ -113,6 +125,9 @@ class CampaignRunner(BulkAttempt):
                 self._send(campaign)
             except RetryLaterError:
                 self._end_progress(WAITING, self._build_report(campaign))
+                raise
+            except BudgetReachedError as error:
+                self._ask(error)
                 raise
         report = self._build_report(campaign)
         try:
@@ -186,7 +201,35 @@ class CampaignRunner(BulkAttempt):
         # A report on the account's webhook does not name the campaign.
         return build_report(campaign, self._stats, self._spec, "callback" if self._tracker else None)
 
-    def _prepare(self) -> Campaign:
+    def _refuse(self, asked: Confirmation) -> None:
+        """End the try if a user did not confirm what a limit had stopped.
+
+        :raises NotConfirmedError: in this case
+        """
+        campaign = self._campaign
+        if not asked.refusal or campaign is None:
+            return
+        if campaign.log.has_head:
+            # An earlier process recorded that the campaign waits.
+            begun = self._build_report(campaign)
+            self._progress = CampaignProgress(self._spec, self._partition, self._runtime, campaign.reference, begun)
+        raise NotConfirmedError(asked.refusal)
+
+    def _ask(self, error: TooManyRecipientsError | BudgetReachedError) -> None:
+        """Have a user confirm what a limit stopped, if the author wants that and it can be confirmed."""
+        campaign, spec = self._campaign, self._spec
+        if self._confirmations is None or campaign is None or not self._confirmations.may_ask():
+            return
+        report = self._build_report(campaign)
+        if (question := build_question(error, campaign, report)) is None:
+            return
+        if not self._started_in_time:
+            # A run that does not send has nothing to ask.
+            self._runtime.check_run_may_send(allow_backfill=spec.allow_backfill, max_lateness=spec.max_lateness)
+        self._end_progress(WAITING, report)
+        self._confirmations.ask(question, spec.confirmation_timeout, self.resume_kwargs())
+
+    def _prepare(self, confirmed: Mapping[str, int | str]) -> Campaign:
         spec, runtime, settings = self._spec, self._runtime, self._connection.settings
         content = build_content(spec, self._connection)
         if spec.substitutions:
@@ -213,7 +256,7 @@ class CampaignRunner(BulkAttempt):
             plan,
             journal,
             content,
-            build_options(spec, self._connection, self._partition),
+            build_options(spec, self._connection, self._partition, confirmed),
             self._reports,
             dnd=None if spec.dnd is None else DndLookups(spec.dnd, self._connection, runtime),
             publish=self._publish,

@@ -72,6 +72,8 @@ class CampaignSpec:
     max_lateness: timedelta | None
     track_recipients: bool
     dnd: DndOptions | None
+    on_limit: str
+    confirmation_timeout: timedelta | None
 
     @property
     def limits(self) -> dict[str, Any]:

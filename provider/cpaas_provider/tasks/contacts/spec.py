@@ -51,3 +51,5 @@ class ContactSyncSpec:
     max_pending_requests: int | None
     spool_path: str | None
     progress_interval: float
+    on_limit: str
+    confirmation_timeout: timedelta | None

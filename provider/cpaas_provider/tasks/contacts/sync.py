@@ -11,9 +11,10 @@ from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.contacts.errors import LeaseTakenError
+from cpaas_provider.contacts.errors import LeaseTakenError, TooManyChangesError
 from cpaas_provider.contacts.mapping.rules import parse_mapping
-from cpaas_provider.contacts.sync.decisions import SyncRules
+from cpaas_provider.contacts.sync.decisions import Plan, SyncRules
+from cpaas_provider.contacts.sync.limits import ConfirmedChanges
 from cpaas_provider.contacts.sync.report import in_words
 from cpaas_provider.contacts.sync.sync import ContactSync, SyncSpec
 from cpaas_provider.database.activity.progress import CONTACT_SYNC, FAILED, FINISHED, WAITING
@@ -21,6 +22,7 @@ from cpaas_provider.hooks.metrics import CONTACTS
 from cpaas_provider.sending.errors import RetryLaterError
 from cpaas_provider.sources.files import redacted_path
 from cpaas_provider.sources.results_file import Columns, ResultsFileError
+from cpaas_provider.tasks.airflow.confirmation import Confirmation, Confirmations, Question
 from cpaas_provider.tasks.airflow.progress import ProgressRecorder
 from cpaas_provider.tasks.bulk import PREVIEW_KEY, BulkAttempt
 from cpaas_provider.tasks.contacts.lineage import SyncLineage
@@ -71,6 +73,7 @@ class ContactSyncTry(BulkAttempt):
         self._started_in_time = started_in_time
         self._lease_deadline = datetime.fromisoformat(lease_deadline) if lease_deadline else None
         self.lineage: SyncLineage | None = None
+        self._confirmations = Confirmations(runtime) if spec.on_limit == "ask" and not spec.dry_run else None
 
     def run(self) -> dict[str, Any]:
         """Sync and report.
@@ -114,7 +117,11 @@ class ContactSyncTry(BulkAttempt):
             )
             self._progress.begin({})
         try:
-            sync.run(source)
+            try:
+                sync.run(source)
+            except TooManyChangesError as error:
+                self._ask(sync, error)
+                raise
             self._write_outcomes(sync)
         except Exception as error:
             self._report_failure(sync, error)
@@ -140,6 +147,15 @@ class ContactSyncTry(BulkAttempt):
         """Return until when another sync is waited for, and that this one began in time."""
         deadline = None if self._lease_deadline is None else self._lease_deadline.isoformat()
         return {"lease_deadline": deadline, "started_in_time": True}
+
+    def _ask(self, sync: ContactSync, error: TooManyChangesError) -> None:
+        """Have a user confirm what a limit stopped, if the author wants that and it can be confirmed."""
+        if self._confirmations is None or not error.exceeded or not self._confirmations.may_ask():
+            return
+        report = sync.report()
+        self._end_progress(WAITING, self._figures(report))
+        question = Question(str(error), _planned(sync.plan), error.exceeded, sync.done)
+        self._confirmations.ask(question, self._spec.confirmation_timeout, {"started_in_time": True})
 
     def _settings(self) -> dict[str, Any]:
         spec = self._spec
@@ -178,6 +194,7 @@ class ContactSyncTry(BulkAttempt):
 
     def _sync_spec(self) -> SyncSpec:
         spec = self._spec
+        asked = self._confirmations.read() if self._confirmations else None
         on_missing: Any = spec.on_missing
         if isinstance(on_missing, Mapping):
             missing_cells: Mapping[str, Any] = on_missing
@@ -218,6 +235,8 @@ class ContactSyncTry(BulkAttempt):
             preview_count=spec.preview_count,
             spool_path=spec.spool_path,
             progress_interval=spec.progress_interval,
+            confirmed=_confirmed(asked),
+            refusal=asked.refusal if asked else "",
         )
 
     @contextlib.asynccontextmanager
@@ -273,6 +292,25 @@ class ContactSyncTry(BulkAttempt):
             spec.source_summary,
             ", ".join(words),
         )
+
+
+def _confirmed(asked: Confirmation | None) -> ConfirmedChanges | None:
+    if asked is None or not asked.confirmed:
+        return None
+    return ConfirmedChanges({name: int(limit) for name, limit in asked.confirmed.items()}, asked.done)
+
+
+def _planned(plan: Plan) -> dict[str, str]:
+    """Return the figures of a plan that a user is asked to confirm."""
+    share = f" ({plan.missing_changes / plan.mapped:.1%} of the rows in the map)" if plan.mapped else ""
+    return {
+        "Rows of the source": f"{plan.rows:,}",
+        "Rows in the map": f"{plan.mapped:,}",
+        "Rows to delete, clear or set": f"{plan.missing_changes:,}{share}",
+        "Rows to create": f"{plan.creates:,}",
+        "Requests": f"{plan.requests:,}",
+        "Invalid rows": f"{plan.invalid_rows:,}",
+    }
 
 
 def _done(report: Mapping[str, Any]) -> str:

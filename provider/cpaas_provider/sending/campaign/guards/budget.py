@@ -13,10 +13,39 @@ from cpaas_provider.sending.errors import SendingError
 _NOTHING = Decimal()
 
 
+@dataclass(frozen=True)
+class ReachedLimit:
+    """Where a campaign stopped.
+
+    :param name: ``max_charge`` or ``min_balance``
+    :param allowed: the limit
+    :param at: under ``max_charge`` what counts as spent, under ``min_balance`` what is left of the balance; both with
+        what requests of unknown outcome may have cost
+    :param unit_price: the price of a unit; 0 if it is not known
+    """
+
+    name: str
+    allowed: Decimal
+    at: Decimal
+    unit_price: Decimal
+
+    def needed(self, units: int, unit_price: Decimal) -> Decimal:
+        """Return the limit under which so many units could be sent."""
+        cost = units * unit_price
+        return self.at + cost if self.name == "max_charge" else self.at - cost
+
+
 class BudgetReachedError(SendingError):
-    """The campaign stopped at ``max_charge`` or ``min_balance``."""
+    """The campaign stopped at ``max_charge`` or ``min_balance``.
+
+    :param reached: the limit, ``None`` if it cannot be checked
+    """
 
     permanent = True
+
+    def __init__(self, message: str, reached: ReachedLimit | None = None) -> None:
+        super().__init__(message)
+        self.reached = reached
 
 
 @dataclass
@@ -75,11 +104,11 @@ class Budget:
         if price:
             units = math.inf if left.is_infinite() else int(left // price)
             if units < least and not self.under_way:
-                raise BudgetReachedError(self._reached(least))
+                raise self._reached(least)
             return max(units, 0)
         if left < 0 or (left == 0 and price is None):
             if not self.under_way:
-                raise BudgetReachedError(self._reached(least))
+                raise self._reached(least)
             return 0
         return max(least, int(left // unit_price)) if unit_price and not left.is_infinite() else math.inf
 
@@ -168,7 +197,7 @@ class Budget:
             left.append(self.spending.balance - self._committed() - self.min_balance)
         return left
 
-    def _reached(self, least: int) -> str:
+    def _reached(self, least: int) -> BudgetReachedError:
         spending = self.spending
         cost = least * spending.unit_price
         price = f" One more would cost about {format_amount(cost)}." if cost else ""
@@ -182,13 +211,21 @@ class Budget:
                     f" The balance fell by {format_amount(spending.unexplained)} beyond that, which counts, too. It "
                     "may be other spending on the account."
                 )
-            return (
+            return BudgetReachedError(
                 f"max_charge ({format_amount(self.max_charge)}) is reached: "
                 f"{format_amount(spending.total)} was charged{unknown}.{fell}{price} "
-                "Raise max_charge and clear the task to send the rest."
+                "Raise max_charge and clear the task to send the rest.",
+                ReachedLimit(
+                    "max_charge",
+                    self.max_charge or _NOTHING,
+                    spending.total + committed + spending.unexplained,
+                    spending.unit_price,
+                ),
             )
-        return (
+        balance = spending.balance or _NOTHING
+        return BudgetReachedError(
             f"min_balance ({format_amount(self.min_balance)}) is reached: "
-            f"the balance is {format_amount(spending.balance or 0)}{unknown}.{price} "
-            "Top up the account, or lower min_balance, and clear the task to send the rest."
+            f"the balance is {format_amount(balance)}{unknown}.{price} "
+            "Top up the account, or lower min_balance, and clear the task to send the rest.",
+            ReachedLimit("min_balance", self.min_balance or _NOTHING, balance - committed, spending.unit_price),
         )

@@ -1,0 +1,1 @@
+"""A task that a person confirms, on a real Airflow."""
