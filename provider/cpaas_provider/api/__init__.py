@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient as CpaasClient
     from cpaas_provider.api.errors import CpaasAuthenticationError as CpaasAuthenticationError
     from cpaas_provider.api.errors import CpaasConfigurationError as CpaasConfigurationError
+    from cpaas_provider.api.errors import CpaasConnectionStoppedError as CpaasConnectionStoppedError
     from cpaas_provider.api.errors import CpaasError as CpaasError
     from cpaas_provider.api.errors import CpaasInsufficientBalanceError as CpaasInsufficientBalanceError
     from cpaas_provider.api.errors import CpaasInvalidRequestError as CpaasInvalidRequestError
@@ -41,6 +42,7 @@ _HOMES = {
     "errors": (
         "CpaasAuthenticationError",
         "CpaasConfigurationError",
+        "CpaasConnectionStoppedError",
         "CpaasError",
         "CpaasInsufficientBalanceError",
         "CpaasInvalidRequestError",

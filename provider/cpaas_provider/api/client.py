@@ -12,7 +12,9 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from cpaas_provider.api import operations
 from cpaas_provider.api.core import Call, Reply, RunnableCall, Step, run_call
+from cpaas_provider.api.endpoints import Endpoint, RetrySafety
 from cpaas_provider.api.errors import CpaasNotSentError
+from cpaas_provider.api.guard import RequestGuard
 from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport
 from cpaas_provider.api.http.wire import Delay, HttpResponse, TransportFailure
 from cpaas_provider.api.rate_limit import Pace, RateLimiter
@@ -71,11 +73,19 @@ class _Client:
         self._set_up(ClientSettings(base_url, api_key, **options), rate_limiter)
 
     @classmethod
-    def of_settings(cls, settings: ClientSettings, rate_limiter: Pace | None = None) -> Self:
-        """Return a client with settings that were checked before."""
+    def of_settings(
+        cls, settings: ClientSettings, rate_limiter: Pace | None = None, guard: RequestGuard | None = None
+    ) -> Self:
+        """Return a client with settings that were checked before.
+
+        :param guard: may refuse requests that change something or cost money; the client closes it
+        """
         client = cls.__new__(cls)
         client._set_up(settings, rate_limiter)
+        client._guard = guard
         return client
+
+    _guard: RequestGuard | None = None
 
     def _set_up(self, settings: ClientSettings, rate_limiter: Pace | None) -> None:
         self.settings = settings
@@ -114,12 +124,12 @@ class CpaasClient(_Client):
         try:
             step = next(steps)
             while True:
-                step = steps.send(self._do(step))
+                step = steps.send(self._do(step, call.endpoint))
         except StopIteration as end:
             result: T = end.value
             return result
 
-    def _do(self, step: Step) -> Reply:
+    def _do(self, step: Step, endpoint: Endpoint[Any]) -> Reply:
         if isinstance(step, Delay):
             self.rate_limiter.share_hold()
             self._sleep(step.seconds)
@@ -128,6 +138,8 @@ class CpaasClient(_Client):
             # Only inside the slot: a moment reserved before the slot was free may have passed, and many requests
             # would start at once.
             self.rate_limiter.wait(self._sleep)
+            if self._guard is not None and endpoint.retry_safety is not RetrySafety.SAFE:
+                self._guard.admit()
             left = self.rate_limiter.now()
             return self._on_response(left, self._transport.send(step))
 
@@ -146,6 +158,8 @@ class CpaasClient(_Client):
         self.closed = True
         self._transport.close()
         self.rate_limiter.close()
+        if self._guard is not None:
+            self._guard.close()
 
     def __enter__(self) -> Self:
         return self
@@ -187,12 +201,12 @@ class AsyncCpaasClient(_Client):
         try:
             step = next(steps)
             while True:
-                step = steps.send(await self._do(step))
+                step = steps.send(await self._do(step, call.endpoint))
         except StopIteration as end:
             result: T = end.value
             return result
 
-    async def _do(self, step: Step) -> Reply:
+    async def _do(self, step: Step, endpoint: Endpoint[Any]) -> Reply:
         if isinstance(step, Delay):
             await self.rate_limiter.share_hold_async()
             await self._sleep(step.seconds)
@@ -201,6 +215,8 @@ class AsyncCpaasClient(_Client):
             # Only inside the slot: a moment reserved before the slot was free may have passed, and many requests
             # would start at once.
             await self.rate_limiter.wait_async(self._sleep)
+            if self._guard is not None and endpoint.retry_safety is not RetrySafety.SAFE:
+                await self._guard.admit_async()
             left = self.rate_limiter.now()
             return self._on_response(left, await self._transport.send(step))
 
@@ -225,6 +241,8 @@ class AsyncCpaasClient(_Client):
         """Close all connections."""
         await self._transport.aclose()
         await self.rate_limiter.aclose()
+        if self._guard is not None:
+            await asyncio.to_thread(self._guard.close)
 
     async def __aenter__(self) -> Self:
         return self

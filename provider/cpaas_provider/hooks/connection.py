@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
+    from cpaas_provider.api.guard import RequestGuard
     from cpaas_provider.api.rate_limit import Pace
     from cpaas_provider.api.settings import ClientOptions, ClientSettings
 
@@ -94,17 +95,29 @@ class CpaasConnection:
 
         return ClientSettings(self.base_url, self.api_key, **self.options)
 
-    def make_client(self) -> CpaasClient:
-        """Return a client of the connection."""
+    def make_client(self, *, needs_database: bool = True) -> CpaasClient:
+        """Return a client of the connection.
+
+        :param needs_database: whether it sends nothing while the provider's database cannot be read, as that may have
+            a stop of the connection
+        """
         from cpaas_provider.api.client import CpaasClient
 
-        return CpaasClient.of_settings(self.settings, self._make_rate_limiter())
+        return CpaasClient.of_settings(
+            self.settings, self._make_rate_limiter(), self._make_guard(must_read=needs_database)
+        )
 
     def make_async_client(self) -> AsyncCpaasClient:
         """Return a client of the connection for the event loop it is first used on."""
         from cpaas_provider.api.client import AsyncCpaasClient
 
-        return AsyncCpaasClient.of_settings(self.settings, self._make_rate_limiter())
+        return AsyncCpaasClient.of_settings(self.settings, self._make_rate_limiter(), self._make_guard())
+
+    def _make_guard(self, *, must_read: bool = True) -> RequestGuard:
+        """Return what may refuse requests of all clients of this connection."""
+        from cpaas_provider.hooks._account.guard import AccountGuard
+
+        return AccountGuard(self.conn_id, must_read=must_read)
 
     def _make_rate_limiter(self) -> Pace | None:
         """Return a rate limiter that all tasks share, ``None`` if each client has its own."""
