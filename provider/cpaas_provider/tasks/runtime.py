@@ -86,6 +86,9 @@ class TaskRuntime:
     suppression_list_checked: bool = field(default=False, init=False)
     """Whether this try found no other database that may have the suppression list."""
 
+    suppression_database_checked: bool = field(default=False, init=False)
+    """Whether this try found that the entries of the list are in the database of all workers."""
+
     delivery_link: str = field(default="", init=False)
     _journal_store: StateStore | None = field(default=None, init=False)
     _rate_limit_checked: bool = field(default=False, init=False)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _TASK_STATE, _DATABASE = "task_state", "database"
 
 
+ONE_AT_A_TIME = threading.RLock()
+"""Held during a request to Airflow that may be made in a thread: dag.test() mixes up requests of two threads."""
+
+
 @contextlib.contextmanager
 def open_journal_store(
     context: Context, tries: TryInfo, open_database: Callable[[], AbstractContextManager[Database]] | None = None
@@ -73,22 +77,20 @@ class TaskStateStore:
 
     def __init__(self, accessor: Any) -> None:
         self._accessor = accessor
-        # The journal writes in a thread of its own, and dag.test() mixes up requests of two threads.
-        self._one_at_a_time = threading.Lock()
 
     def get(self, key: str) -> Any:
         """Return what is stored, or ``None``."""
-        with self._one_at_a_time:
+        with ONE_AT_A_TIME:
             return self._accessor.get(key)
 
     def set(self, key: str, value: Any) -> None:
         """Store for good, before returning."""
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-        with self._one_at_a_time:
+        with ONE_AT_A_TIME:
             self._accessor.set(key, value, retention=NEVER_EXPIRE)
 
     def delete(self, key: str) -> None:
         """Remove what is stored under a key, if anything is."""
-        with self._one_at_a_time:
+        with ONE_AT_A_TIME:
             self._accessor.delete(key)
