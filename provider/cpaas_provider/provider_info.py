@@ -151,6 +151,29 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
         "Without it each task has a limit of its own.",
         default=False,
     ),
+    "daily_budget": _number(
+        "Daily budget",
+        "The most that all requests of this connection may cost in a day, in the account's currency units, over all "
+        "DAGs. Kept in the provider's database.",
+        minimum=0,
+    ),
+    "monthly_budget": _number(
+        "Monthly budget", "The most that all requests of this connection may cost in a month.", minimum=0
+    ),
+    "budget_timezone": _text(
+        "Time zone of budgets", "Where days and months of the budgets begin, e.g. Africa/Lagos.", default="UTC"
+    ),
+    "price_per_message": _number(
+        "Price of a message",
+        "For budgets: the cost of an SMS or email to one recipient at least. Needed if the service names no charge.",
+        minimum=0,
+    ),
+    "price_per_passcode": _number(
+        "Price of a passcode", "For budgets: the cost of a passcode, as the service names none.", minimum=0
+    ),
+    "price_per_lookup": _number(
+        "Price of a lookup", "For budgets: the cost of a phone lookup, as the service names none.", minimum=0
+    ),
     "max_concurrency": _whole("Concurrency", "Maximum requests in flight.", default=8, minimum=1),
     "recipients_per_request": _whole(
         "Recipients per request", "Maximum recipients of one request.", default=500, minimum=1

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient as AsyncCpaasClient
     from cpaas_provider.api.client import CpaasClient as CpaasClient
     from cpaas_provider.api.errors import CpaasAuthenticationError as CpaasAuthenticationError
+    from cpaas_provider.api.errors import CpaasBudgetReachedError as CpaasBudgetReachedError
     from cpaas_provider.api.errors import CpaasConfigurationError as CpaasConfigurationError
     from cpaas_provider.api.errors import CpaasConnectionStoppedError as CpaasConnectionStoppedError
     from cpaas_provider.api.errors import CpaasError as CpaasError
@@ -41,6 +42,7 @@ _HOMES = {
     "client": ("AsyncCpaasClient", "CpaasClient"),
     "errors": (
         "CpaasAuthenticationError",
+        "CpaasBudgetReachedError",
         "CpaasConfigurationError",
         "CpaasConnectionStoppedError",
         "CpaasError",

@@ -14,9 +14,9 @@ from cpaas_provider.api import operations
 from cpaas_provider.api.core import Call, Reply, RunnableCall, Step, run_call
 from cpaas_provider.api.endpoints import Endpoint, RetrySafety
 from cpaas_provider.api.errors import CpaasNotSentError
-from cpaas_provider.api.guard import RequestGuard
+from cpaas_provider.api.guard import PAUSE, RequestGuard
 from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport
-from cpaas_provider.api.http.wire import Delay, HttpResponse, TransportFailure
+from cpaas_provider.api.http.wire import Delay, HttpResponse, OutgoingRequest, TransportFailure
 from cpaas_provider.api.rate_limit import Pace, RateLimiter
 from cpaas_provider.api.settings import ClientOptions, ClientSettings
 
@@ -55,6 +55,13 @@ def _copy_signature(method: Any, operation: Callable[..., Any]) -> None:
     method.__signature__ = signature.replace(
         parameters=[self_parameter, *signature.parameters.values()], return_annotation=result_type
     )
+
+
+def _first(step: Step) -> OutgoingRequest:
+    """Return the first step of a call, which is its request."""
+    if not isinstance(step, OutgoingRequest):
+        raise TypeError("a call begins with its request")
+    return step
 
 
 class _Client:
@@ -121,13 +128,24 @@ class CpaasClient(_Client):
         :raises CpaasError: when the call did not succeed
         """
         steps = run_call(call, self.settings, self.rate_limiter)
+        step = next(steps)
+        guard = self._guard if self._guard is not None and self._guard.counts(call.endpoint) else None
+        reserved = None
+        if guard is not None:
+            while (reserved := guard.reserve(call.endpoint, _first(step))) is None:
+                self._sleep(PAUSE)
         try:
-            step = next(steps)
             while True:
                 step = steps.send(self._do(step, call.endpoint))
         except StopIteration as end:
             result: T = end.value
-            return result
+        except BaseException as error:
+            if guard is not None:
+                guard.settle(reserved, error=error)
+            raise
+        if guard is not None:
+            guard.settle(reserved, result)
+        return result
 
     def _do(self, step: Step, endpoint: Endpoint[Any]) -> Reply:
         if isinstance(step, Delay):
@@ -198,13 +216,24 @@ class AsyncCpaasClient(_Client):
         :raises CpaasError: when the call did not succeed
         """
         steps = run_call(call, self.settings, self.rate_limiter)
+        step = next(steps)
+        guard = self._guard if self._guard is not None and self._guard.counts(call.endpoint) else None
+        reserved = None
+        if guard is not None:
+            while (reserved := await asyncio.to_thread(guard.reserve, call.endpoint, _first(step))) is None:
+                await self._sleep(PAUSE)
         try:
-            step = next(steps)
             while True:
                 step = steps.send(await self._do(step, call.endpoint))
         except StopIteration as end:
             result: T = end.value
-            return result
+        except Exception as error:
+            if guard is not None:
+                await asyncio.to_thread(guard.settle, reserved, error=error)
+            raise
+        if guard is not None:
+            await asyncio.to_thread(guard.settle, reserved, result)
+        return result
 
     async def _do(self, step: Step, endpoint: Endpoint[Any]) -> Reply:
         if isinstance(step, Delay):

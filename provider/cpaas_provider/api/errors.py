@@ -90,6 +90,15 @@ class CpaasConnectionStoppedError(CpaasNotSentError):
     retryable = False
 
 
+class CpaasBudgetReachedError(CpaasNotSentError):
+    """The budget of the connection does not allow the request, or cannot be checked. Nothing was sent.
+
+    A retry does not help before the next period or a higher budget, so the error is permanent.
+    """
+
+    retryable = False
+
+
 class CpaasRejectedError(CpaasError):
     """The request was rejected (4xx, or under a 2xx an error body without a resource).
 

@@ -1,6 +1,6 @@
-"""What may refuse the requests of a connection's clients: a stop.
+"""What may refuse the requests of a connection's clients: a stop, and a budget.
 
-All clients of a process and connection read it together, at most once in ``INTERVAL``.
+All clients of a process and connection read a stop together, at most once in ``INTERVAL``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.errors import CpaasConnectionStoppedError, CpaasNotSentError
 from cpaas_provider.api.guard import RequestGuard
@@ -22,8 +22,13 @@ from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.hooks._account import stops
 
 if TYPE_CHECKING:
+    from cpaas_provider.api.endpoints import Endpoint
+    from cpaas_provider.api.http.wire import OutgoingRequest
+    from cpaas_provider.database.account.budgets import Reserved
     from cpaas_provider.database.database import Database
+    from cpaas_provider.hooks._account.budget import ConnectionBudget
     from cpaas_provider.hooks._client_database import ClientDatabase
+    from cpaas_provider.hooks.connection import BudgetOptions
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +63,15 @@ os.register_at_fork(after_in_child=_known.clear)
 
 
 class AccountGuard(RequestGuard):
-    """Refuses the requests of a connection that is stopped.
+    """Refuses the requests of a connection that is stopped, or whose budget is reached.
 
+    :param budget: what the connection says about its budget; ``None`` if it has none
     :param must_read: whether requests are also refused while the database cannot be read
     """
 
-    def __init__(self, conn_id: str, *, must_read: bool = True) -> None:
+    def __init__(self, conn_id: str, budget: BudgetOptions | None = None, *, must_read: bool = True) -> None:
         self._conn_id = conn_id
+        self._budget_options = budget
         self._must_read = must_read
         self._current_until = _NEVER
         self._database: ClientDatabase | None = None
@@ -109,6 +116,26 @@ class AccountGuard(RequestGuard):
             self.admit()
         else:
             await asyncio.to_thread(self.admit)
+
+    def counts(self, endpoint: Endpoint[Any]) -> bool:
+        """Return whether a budget counts the requests to an endpoint."""
+        return self._budget_options is not None and self._budget.counts(endpoint.operation)
+
+    def reserve(self, endpoint: Endpoint[Any], request: OutgoingRequest) -> Reserved | None:
+        """Reserve money for a request, see ``ConnectionBudget.reserve``."""
+        return self._budget.reserve(endpoint, request)
+
+    def settle(self, reserved: Reserved, result: Any = None, error: BaseException | None = None) -> None:
+        """Replace a reservation by what the request cost, see ``ConnectionBudget.settle``."""
+        self._budget.settle(reserved, result, error)
+
+    @cached_property
+    def _budget(self) -> ConnectionBudget:
+        from cpaas_provider.hooks._account.budget import ConnectionBudget
+
+        if self._budget_options is None:
+            raise RuntimeError("the connection has no budget")
+        return ConnectionBudget(self._conn_id, self._budget_options, self._open_database)
 
     def close(self) -> None:
         """Close the database, if it was opened."""
