@@ -344,6 +344,28 @@ def get_provider_info() -> dict[str, object]:
                         "example": None,
                         "default": "90",
                     },
+                    "retention_days": {
+                        "description": (
+                            "Number of days for which delivery reports, requests and what the pages show are stored. "
+                            "The API server deletes what is older, once a day. At least callback_days count. 0 "
+                            "deletes nothing."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "integer",
+                        "example": "400",
+                        "default": "90",
+                    },
+                    "lookup_retention_days": {
+                        "description": (
+                            "Number of days for which phone lookups are stored, deleted with retention_days. With "
+                            "fewer than the longest lookup_ttl of your campaigns, numbers are looked up and charged "
+                            "again. 0 deletes nothing, reports neither."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "integer",
+                        "example": "365",
+                        "default": "90",
+                    },
                     "recipient_secret": {
                         "description": _HASHES,
                         "version_added": "0.1.0",
