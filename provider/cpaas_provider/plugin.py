@@ -63,8 +63,8 @@ def _application() -> Any:
 
     from cpaas_provider.assets.publisher import EventPublisher
     from cpaas_provider.delivery.background_job import run_while_serving
+    from cpaas_provider.delivery.pruner import Pruner
     from cpaas_provider.delivery.receiver.app import callback_lifetime, create_app
-    from cpaas_provider.delivery.tracking.pruner import Pruner
     from cpaas_provider.hooks._receiver import get_receiver_connection, list_connections, metric_emitter
     from cpaas_provider.notifications._runtime.background import send_while_serving
     from cpaas_provider.pages.access import airflow_viewer

@@ -154,7 +154,7 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
     "daily_budget": _number(
         "Daily budget",
         "The most that all requests of this connection may cost in a day, in the account's currency units, over all "
-        "DAGs. Kept in the provider's database.",
+        "DAGs. The provider's database has what was spent.",
         minimum=0,
     ),
     "monthly_budget": _number(

@@ -14,10 +14,9 @@ from cpaas_provider.api import operations
 from cpaas_provider.api.core import Call, Reply, RunnableCall, Step, run_call
 from cpaas_provider.api.endpoints import Endpoint, RetrySafety
 from cpaas_provider.api.errors import CpaasNotSentError
-from cpaas_provider.api.guard import PAUSE, RequestGuard
 from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport
 from cpaas_provider.api.http.wire import Delay, HttpResponse, OutgoingRequest, TransportFailure
-from cpaas_provider.api.rate_limit import Pace, RateLimiter
+from cpaas_provider.api.rate_limit import PAUSE, Pace, RateLimiter, RequestGuard
 from cpaas_provider.api.settings import ClientOptions, ClientSettings
 
 P = ParamSpec("P")
@@ -141,10 +140,10 @@ class CpaasClient(_Client):
             result: T = end.value
         except BaseException as error:
             if guard is not None:
-                guard.settle(reserved, error=error)
+                guard.record_result(reserved, error=error)
             raise
         if guard is not None:
-            guard.settle(reserved, result)
+            guard.record_result(reserved, result)
         return result
 
     def _do(self, step: Step, endpoint: Endpoint[Any]) -> Reply:
@@ -229,10 +228,10 @@ class AsyncCpaasClient(_Client):
             result: T = end.value
         except Exception as error:
             if guard is not None:
-                await asyncio.to_thread(guard.settle, reserved, error=error)
+                await asyncio.to_thread(guard.record_result, reserved, error=error)
             raise
         if guard is not None:
-            await asyncio.to_thread(guard.settle, reserved, result)
+            await asyncio.to_thread(guard.record_result, reserved, result)
         return result
 
     async def _do(self, step: Step, endpoint: Endpoint[Any]) -> Reply:

@@ -178,7 +178,7 @@ _COMMANDS = (
     ),
     command(
         "stop",
-        "stops.cpaas_stop",
+        "messages.stops.cpaas_stop",
         (_STOPPED_CONN_ID, _REASON, ARG_VERBOSE),
         "Stop all requests of a connection that change something or cost money",
         "Within seconds no request that changes something or costs money leaves from any task, command, hook, notifier "
@@ -189,7 +189,7 @@ _COMMANDS = (
     ),
     command(
         "resume",
-        "stops.cpaas_resume",
+        "messages.stops.cpaas_resume",
         (_STOPPED_CONN_ID, ARG_VERBOSE),
         "Let the requests of a stopped connection leave again",
         "Remove the stop of a connection. Tasks that failed because of it send nothing by themselves. After a clear "

@@ -13,34 +13,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cpaas_provider.api.bounds import NUMBER_CHECKS, ROW_UPDATES, to_flag
 from cpaas_provider.api.errors import CpaasConfigurationError
+from cpaas_provider.hooks._account.options import BudgetOptions
 from cpaas_provider.provider_info import CONNECTION_FIELDS
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
-    from cpaas_provider.api.guard import RequestGuard
-    from cpaas_provider.api.rate_limit import Pace
+    from cpaas_provider.api.rate_limit import Pace, RequestGuard
     from cpaas_provider.api.settings import ClientOptions, ClientSettings
 
 log = logging.getLogger(__name__)
 
 Convert = Callable[[Any], Any]
 _SHORTEST_SECRET = 16
-
-
-@dataclasses.dataclass(frozen=True)
-class BudgetOptions:
-    """What the connection says about its budget.
-
-    :param limits: the limits that are set, by the name of their option: ``daily_budget`` and ``monthly_budget``
-    :param zone: the time zone of days and months
-    :param prices: the prices that are set, by the name of their option
-    """
-
-    limits: Mapping[str, float]
-    zone: str
-    prices: Mapping[str, float]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP
 from cpaas_provider.contacts.key_map.rejections import newest
-from cpaas_provider.database.account.stops import find_stops
 from cpaas_provider.database.activity.progress import CAMPAIGN
+from cpaas_provider.database.activity.stops import find_stops
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes
 from cpaas_provider.database.schema.delivery import report_counts
 from cpaas_provider.delivery.tracking.counts import read_counts

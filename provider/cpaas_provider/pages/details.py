@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, select
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from cpaas_provider.database.account.stops import find_stops
+from cpaas_provider.database.activity.stops import find_stops
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.base import CAMPAIGN_LENGTH
 from cpaas_provider.database.schema.delivery import report_counts, sends

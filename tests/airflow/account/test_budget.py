@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api.errors import CpaasBudgetReachedError
-from cpaas_provider.database.account.budgets import BudgetTable
+from cpaas_provider.database.activity.budgets import BudgetTable
 from cpaas_provider.database.database import open_database
 from cpaas_provider.hooks._account import budget
-from cpaas_provider.hooks.connection import BudgetOptions
+from cpaas_provider.hooks._account.options import BudgetOptions
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.otp import RequestOtpOperator

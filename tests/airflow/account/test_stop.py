@@ -14,7 +14,7 @@ from airflow.sdk import BaseOperator, task
 from sqlalchemy import select
 
 from cpaas_provider.api.errors import CpaasConnectionStoppedError, CpaasNotSentError
-from cpaas_provider.database.account.stops import StopTable
+from cpaas_provider.database.activity.stops import StopTable
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.alerts import notifications

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from airflow.models.variable import Variable
 
-from cpaas_provider.cli import stops
+from cpaas_provider.cli.messages import stops
 from cpaas_provider.database.default_file import read_stops
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
 from tests.airflow.harness.command_line import CommandLine

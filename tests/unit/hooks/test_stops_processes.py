@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from cpaas_provider.database.account.stops import StopTable
+from cpaas_provider.database.activity.stops import StopTable
 from cpaas_provider.database.database import open_database
 from cpaas_provider.hooks._account.guard import INTERVAL
 from tests.sandbox import Sandbox

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from fastapi.testclient import TestClient
 
-from cpaas_provider.database.account.stops import StopTable
 from cpaas_provider.database.activity.progress import FAILED, RUNNING
+from cpaas_provider.database.activity.stops import StopTable
 from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.pages.campaigns import PAGE_ROWS

@@ -14,14 +14,14 @@ from zoneinfo import ZoneInfo
 
 from cpaas_provider.api.amounts import divide, format_amount, known_cost, to_decimal, to_decimal_or_none
 from cpaas_provider.api.errors import CpaasBudgetReachedError, CpaasError, CpaasNotSentError, CpaasUnknownOutcomeError
-from cpaas_provider.database.account.budgets import BudgetPeriod, BudgetTable, Full, MissingPriceError, Reserved
+from cpaas_provider.database.activity.budgets import BudgetPeriod, BudgetTable, Full, MissingPriceError, Reserved
 from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
     from cpaas_provider.api.endpoints import Endpoint
     from cpaas_provider.api.http.wire import OutgoingRequest
     from cpaas_provider.database.database import Database
-    from cpaas_provider.hooks.connection import BudgetOptions
+    from cpaas_provider.hooks._account.options import BudgetOptions
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class ConnectionBudget:
             self._warn(reserved.warned)
         return reserved
 
-    def settle(self, reserved: Reserved, result: Any = None, error: BaseException | None = None) -> None:
+    def record_result(self, reserved: Reserved, result: Any = None, error: BaseException | None = None) -> None:
         """Replace a reservation by what the request cost. After a failure of the database it stays."""
         cost: Decimal | None = None
         price: Decimal | None = None
@@ -94,7 +94,9 @@ class ConnectionBudget:
             return
         try:
             with self.open_database() as database:
-                self._warn(BudgetTable(database, self.conn_id).settle(reserved, cost, price, failed=error is not None))
+                self._warn(
+                    BudgetTable(database, self.conn_id).record_cost(reserved, cost, price, failed=error is not None)
+                )
         except DatabaseError as failure:
             log.warning("The cost of a request could not be recorded, so %s counts. %s", reserved.amount, failure)
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.errors import CpaasConnectionStoppedError, CpaasNotSentError
-from cpaas_provider.api.guard import RequestGuard
+from cpaas_provider.api.rate_limit import RequestGuard
 from cpaas_provider.database.default_file import Stop, configured, default_file
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.hooks._account import stops
@@ -24,11 +24,11 @@ from cpaas_provider.hooks._account import stops
 if TYPE_CHECKING:
     from cpaas_provider.api.endpoints import Endpoint
     from cpaas_provider.api.http.wire import OutgoingRequest
-    from cpaas_provider.database.account.budgets import Reserved
+    from cpaas_provider.database.activity.budgets import Reserved
     from cpaas_provider.database.database import Database
     from cpaas_provider.hooks._account.budget import ConnectionBudget
+    from cpaas_provider.hooks._account.options import BudgetOptions
     from cpaas_provider.hooks._client_database import ClientDatabase
-    from cpaas_provider.hooks.connection import BudgetOptions
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ os.register_at_fork(after_in_child=_known.clear)
 class AccountGuard(RequestGuard):
     """Refuses the requests of a connection that is stopped, or whose budget is reached.
 
-    :param budget: what the connection says about its budget; ``None`` if it has none
+    :param budget: the budget of the connection; ``None`` if it has none
     :param must_read: whether requests are also refused while the database cannot be read
     """
 
@@ -125,9 +125,9 @@ class AccountGuard(RequestGuard):
         """Reserve money for a request, see ``ConnectionBudget.reserve``."""
         return self._budget.reserve(endpoint, request)
 
-    def settle(self, reserved: Reserved, result: Any = None, error: BaseException | None = None) -> None:
-        """Replace a reservation by what the request cost, see ``ConnectionBudget.settle``."""
-        self._budget.settle(reserved, result, error)
+    def record_result(self, reserved: Reserved, result: Any = None, error: BaseException | None = None) -> None:
+        """Replace a reservation by what the request cost, see ``ConnectionBudget.record_result``."""
+        self._budget.record_result(reserved, result, error)
 
     @cached_property
     def _budget(self) -> ConnectionBudget:

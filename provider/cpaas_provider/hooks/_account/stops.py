@@ -23,7 +23,7 @@ def find_stop(conn_id: str, open_database: Callable[[], AbstractContextManager[D
         return None
     if (found := read_stops(conn_id)) is not None:
         return found[0] if found else None
-    from cpaas_provider.database.account.stops import StopTable
+    from cpaas_provider.database.activity.stops import StopTable
 
     with open_database() as database:
         return StopTable(database).find(conn_id)

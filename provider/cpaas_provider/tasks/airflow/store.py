@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from cpaas_provider.tasks.airflow.locks import ONE_AT_A_TIME
 from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.journal.store import StateStore, TryInfo
 
 _TASK_STATE, _DATABASE = "task_state", "database"
-
-
-ONE_AT_A_TIME = threading.RLock()
-"""Held during a request to Airflow that may be made in a thread: dag.test() mixes up requests of two threads."""
 
 
 @contextlib.contextmanager

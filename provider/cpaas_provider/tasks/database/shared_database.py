@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
-from cpaas_provider.tasks.airflow.store import ONE_AT_A_TIME
+from cpaas_provider.tasks.airflow.locks import ONE_AT_A_TIME
 from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:

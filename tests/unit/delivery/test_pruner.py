@@ -12,7 +12,7 @@ from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.schema.delivery import reports
 from cpaas_provider.database.schema.lookups import lookups
 from cpaas_provider.delivery.background_job import run_while_serving
-from cpaas_provider.delivery.tracking.pruner import Pruner
+from cpaas_provider.delivery.pruner import Pruner
 from tests.waiting import until
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)

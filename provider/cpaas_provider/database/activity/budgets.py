@@ -121,7 +121,7 @@ class BudgetTable:
 
         return self._database.write(work)
 
-    def settle(
+    def record_cost(
         self, reserved: Reserved, cost: Decimal | None, price: Decimal | None, *, failed: bool = False
     ) -> list[tuple[BudgetPeriod, Decimal]]:
         """Replace a reservation by what the request cost.

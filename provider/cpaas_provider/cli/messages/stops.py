@@ -8,7 +8,7 @@ from argparse import Namespace
 from cpaas_provider.cli.messages.campaign_database import refuse_other_database
 from cpaas_provider.cli.running import connection_of, guarded
 from cpaas_provider.cli.terminal import say, to_iso_time, warn
-from cpaas_provider.database.account.stops import MAX_REASON, StopTable
+from cpaas_provider.database.activity.stops import MAX_REASON, StopTable
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.default_file import spreading_executor
 from cpaas_provider.hooks._account.guard import INTERVAL, MAX_AGE

@@ -23,7 +23,7 @@ _PAUSE = 60.0
 _LOOK_EVERY = 3600.0
 """Seconds between two looks at whether the day is over."""
 
-_CLAIMED = "pruned_by_itself"
+_STARTED = "pruned_by_itself"
 
 
 class Pruner(BackgroundJob):
@@ -45,7 +45,7 @@ class Pruner(BackgroundJob):
         if retention is None or lookups is None or not may_exist():
             return None
         database = self._database = self._database or open_database()
-        if not database.write(partial(_claim, now=now)):
+        if not database.write(partial(_record_start, now=now)):
             return None
         before = now - max(retention, self._shortest)
         deleted = 0
@@ -79,13 +79,13 @@ def read_days(option: str) -> timedelta | None:
     return timedelta(days=min(int(value), timedelta.max.days // 300)) or None
 
 
-def _claim(connection: Connection, now: datetime) -> bool:
+def _record_start(connection: Connection, now: datetime) -> bool:
     """Record that the database is pruned now. Return whether it was not within the last day."""
-    lock_for_writing(connection, _CLAIMED)
-    is_claim = identities.c.name == _CLAIMED
-    known = connection.execute(select(identities.c.value).where(is_claim)).scalar_one_or_none()
+    lock_for_writing(connection, _STARTED)
+    is_start = identities.c.name == _STARTED
+    known = connection.execute(select(identities.c.value).where(is_start)).scalar_one_or_none()
     if known is not None and now - datetime.fromisoformat(known) < INTERVAL:
         return False
-    connection.execute(delete(identities).where(is_claim))
-    connection.execute(insert(identities).values(name=_CLAIMED, value=now.isoformat()))
+    connection.execute(delete(identities).where(is_start))
+    connection.execute(insert(identities).values(name=_STARTED, value=now.isoformat()))
     return True

@@ -1,1 +1,0 @@
-"""What holds for all requests of a connection, from whatever DAG."""
