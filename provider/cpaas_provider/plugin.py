@@ -63,7 +63,8 @@ def _application() -> Any:
 
     from cpaas_provider.assets.publisher import EventPublisher
     from cpaas_provider.delivery.background_job import run_while_serving
-    from cpaas_provider.delivery.receiver.app import create_app
+    from cpaas_provider.delivery.pruner import Pruner
+    from cpaas_provider.delivery.receiver.app import callback_lifetime, create_app
     from cpaas_provider.hooks._receiver import get_receiver_connection, list_connections, metric_emitter
     from cpaas_provider.notifications._runtime.background import send_while_serving
     from cpaas_provider.pages.access import airflow_viewer
@@ -73,4 +74,5 @@ def _application() -> Any:
         get_receiver_connection, guard=get_user, emit_metric=metric_emitter(), expected=list_connections
     )
     serving = send_while_serving(receiver, get_receiver_connection)
-    return run_while_serving(add_pages(serving, airflow_viewer()), EventPublisher)
+    pruned = run_while_serving(serving, lambda: Pruner(callback_lifetime()))
+    return run_while_serving(add_pages(pruned, airflow_viewer()), EventPublisher)

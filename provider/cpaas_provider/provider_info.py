@@ -152,6 +152,29 @@ CONNECTION_FIELDS: dict[str, dict[str, object]] = {
         "Without it each task has a limit of its own.",
         default=False,
     ),
+    "daily_budget": _number(
+        "Daily budget",
+        "The most that all requests of this connection may cost in a day, in the account's currency units, over all "
+        "DAGs. The provider's database has what was spent.",
+        minimum=0,
+    ),
+    "monthly_budget": _number(
+        "Monthly budget", "The most that all requests of this connection may cost in a month.", minimum=0
+    ),
+    "budget_timezone": _text(
+        "Time zone of budgets", "Where days and months of the budgets begin, e.g. Africa/Lagos.", default="UTC"
+    ),
+    "price_per_message": _number(
+        "Price of a message",
+        "For budgets: the cost of an SMS or email to one recipient at least. Needed if the service names no charge.",
+        minimum=0,
+    ),
+    "price_per_passcode": _number(
+        "Price of a passcode", "For budgets: the cost of a passcode, as the service names none.", minimum=0
+    ),
+    "price_per_lookup": _number(
+        "Price of a lookup", "For budgets: the cost of a phone lookup, as the service names none.", minimum=0
+    ),
     "max_concurrency": _whole("Concurrency", "Maximum requests in flight.", default=8, minimum=1),
     "recipients_per_request": _whole(
         "Recipients per request", "Maximum recipients of one request.", default=500, minimum=1
@@ -320,6 +343,28 @@ def get_provider_info() -> dict[str, object]:
                         "version_added": "0.1.0",
                         "type": "integer",
                         "example": None,
+                        "default": "90",
+                    },
+                    "retention_days": {
+                        "description": (
+                            "Number of days for which delivery reports, requests and what the pages show are stored. "
+                            "The API server deletes what is older, once a day. At least callback_days count. 0 "
+                            "deletes nothing."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "integer",
+                        "example": "400",
+                        "default": "90",
+                    },
+                    "lookup_retention_days": {
+                        "description": (
+                            "Number of days for which phone lookups are stored, deleted with retention_days. With "
+                            "fewer than the longest lookup_ttl of your campaigns, numbers are looked up and charged "
+                            "again. 0 deletes nothing, reports neither."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "integer",
+                        "example": "365",
                         "default": "90",
                     },
                     "recipient_secret": {

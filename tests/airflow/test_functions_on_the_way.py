@@ -25,7 +25,8 @@ from tests.unit.docs import ROOT
 PACKAGE = str(ROOT / "provider" / "cpaas_provider")
 COMPREHENSION = re.compile(r"<(listcomp|setcomp|dictcomp|genexpr)>$")
 # Distinct functions and files of each way. A change that needs more says why.
-MOST = {"send": (399, 62), "campaign": (519, 90), "sync": (484, 80)}
+# Of these, up to twelve are those that ask whether the connection is stopped, and search new opt-outs.
+MOST = {"send": (415, 64), "campaign": (535, 93), "sync": (499, 82)}
 
 
 class CallRecorder:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient as AsyncCpaasClient
     from cpaas_provider.api.client import CpaasClient as CpaasClient
     from cpaas_provider.api.errors import CpaasAuthenticationError as CpaasAuthenticationError
+    from cpaas_provider.api.errors import CpaasBudgetReachedError as CpaasBudgetReachedError
     from cpaas_provider.api.errors import CpaasConfigurationError as CpaasConfigurationError
+    from cpaas_provider.api.errors import CpaasConnectionStoppedError as CpaasConnectionStoppedError
     from cpaas_provider.api.errors import CpaasError as CpaasError
     from cpaas_provider.api.errors import CpaasInsufficientBalanceError as CpaasInsufficientBalanceError
     from cpaas_provider.api.errors import CpaasInvalidRequestError as CpaasInvalidRequestError
@@ -40,7 +42,9 @@ _HOMES = {
     "client": ("AsyncCpaasClient", "CpaasClient"),
     "errors": (
         "CpaasAuthenticationError",
+        "CpaasBudgetReachedError",
         "CpaasConfigurationError",
+        "CpaasConnectionStoppedError",
         "CpaasError",
         "CpaasInsufficientBalanceError",
         "CpaasInvalidRequestError",

@@ -12,10 +12,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from cpaas_provider.api import operations
 from cpaas_provider.api.core import Call, Reply, RunnableCall, Step, run_call
+from cpaas_provider.api.endpoints import Endpoint, RetrySafety
 from cpaas_provider.api.errors import CpaasNotSentError
 from cpaas_provider.api.http.transport import AsyncTransport, SyncTransport
-from cpaas_provider.api.http.wire import Delay, HttpResponse, TransportFailure
-from cpaas_provider.api.rate_limit import Pace, RateLimiter
+from cpaas_provider.api.http.wire import Delay, HttpResponse, OutgoingRequest, TransportFailure
+from cpaas_provider.api.rate_limit import PAUSE, Pace, RateLimiter, RequestGuard
 from cpaas_provider.api.settings import ClientOptions, ClientSettings
 
 P = ParamSpec("P")
@@ -55,6 +56,13 @@ def _copy_signature(method: Any, operation: Callable[..., Any]) -> None:
     )
 
 
+def _first(step: Step) -> OutgoingRequest:
+    """Return the first step of a call, which is its request."""
+    if not isinstance(step, OutgoingRequest):
+        raise TypeError("a call begins with its request")
+    return step
+
+
 class _Client:
     """The common part of both clients.
 
@@ -71,11 +79,19 @@ class _Client:
         self._set_up(ClientSettings(base_url, api_key, **options), rate_limiter)
 
     @classmethod
-    def of_settings(cls, settings: ClientSettings, rate_limiter: Pace | None = None) -> Self:
-        """Return a client with settings that were checked before."""
+    def of_settings(
+        cls, settings: ClientSettings, rate_limiter: Pace | None = None, guard: RequestGuard | None = None
+    ) -> Self:
+        """Return a client with settings that were checked before.
+
+        :param guard: may refuse requests that change something or cost money; the client closes it
+        """
         client = cls.__new__(cls)
         client._set_up(settings, rate_limiter)
+        client._guard = guard
         return client
+
+    _guard: RequestGuard | None = None
 
     def _set_up(self, settings: ClientSettings, rate_limiter: Pace | None) -> None:
         self.settings = settings
@@ -111,15 +127,26 @@ class CpaasClient(_Client):
         :raises CpaasError: when the call did not succeed
         """
         steps = run_call(call, self.settings, self.rate_limiter)
+        step = next(steps)
+        guard = self._guard if self._guard is not None and self._guard.counts(call.endpoint) else None
+        reserved = None
+        if guard is not None:
+            while (reserved := guard.reserve(call.endpoint, _first(step))) is None:
+                self._sleep(PAUSE)
         try:
-            step = next(steps)
             while True:
-                step = steps.send(self._do(step))
+                step = steps.send(self._do(step, call.endpoint))
         except StopIteration as end:
             result: T = end.value
-            return result
+        except BaseException as error:
+            if guard is not None:
+                guard.record_result(reserved, error=error)
+            raise
+        if guard is not None:
+            guard.record_result(reserved, result)
+        return result
 
-    def _do(self, step: Step) -> Reply:
+    def _do(self, step: Step, endpoint: Endpoint[Any]) -> Reply:
         if isinstance(step, Delay):
             self.rate_limiter.share_hold()
             self._sleep(step.seconds)
@@ -128,6 +155,8 @@ class CpaasClient(_Client):
             # Only inside the slot: a moment reserved before the slot was free may have passed, and many requests
             # would start at once.
             self.rate_limiter.wait(self._sleep)
+            if self._guard is not None and endpoint.retry_safety is not RetrySafety.SAFE:
+                self._guard.admit()
             left = self.rate_limiter.now()
             return self._on_response(left, self._transport.send(step))
 
@@ -146,6 +175,8 @@ class CpaasClient(_Client):
         self.closed = True
         self._transport.close()
         self.rate_limiter.close()
+        if self._guard is not None:
+            self._guard.close()
 
     def __enter__(self) -> Self:
         return self
@@ -184,15 +215,26 @@ class AsyncCpaasClient(_Client):
         :raises CpaasError: when the call did not succeed
         """
         steps = run_call(call, self.settings, self.rate_limiter)
+        step = next(steps)
+        guard = self._guard if self._guard is not None and self._guard.counts(call.endpoint) else None
+        reserved = None
+        if guard is not None:
+            while (reserved := await asyncio.to_thread(guard.reserve, call.endpoint, _first(step))) is None:
+                await self._sleep(PAUSE)
         try:
-            step = next(steps)
             while True:
-                step = steps.send(await self._do(step))
+                step = steps.send(await self._do(step, call.endpoint))
         except StopIteration as end:
             result: T = end.value
-            return result
+        except Exception as error:
+            if guard is not None:
+                await asyncio.to_thread(guard.record_result, reserved, error=error)
+            raise
+        if guard is not None:
+            await asyncio.to_thread(guard.record_result, reserved, result)
+        return result
 
-    async def _do(self, step: Step) -> Reply:
+    async def _do(self, step: Step, endpoint: Endpoint[Any]) -> Reply:
         if isinstance(step, Delay):
             await self.rate_limiter.share_hold_async()
             await self._sleep(step.seconds)
@@ -201,6 +243,8 @@ class AsyncCpaasClient(_Client):
             # Only inside the slot: a moment reserved before the slot was free may have passed, and many requests
             # would start at once.
             await self.rate_limiter.wait_async(self._sleep)
+            if self._guard is not None and endpoint.retry_safety is not RetrySafety.SAFE:
+                await self._guard.admit_async()
             left = self.rate_limiter.now()
             return self._on_response(left, await self._transport.send(step))
 
@@ -225,6 +269,8 @@ class AsyncCpaasClient(_Client):
         """Close all connections."""
         await self._transport.aclose()
         await self.rate_limiter.aclose()
+        if self._guard is not None:
+            await asyncio.to_thread(self._guard.close)
 
     async def __aenter__(self) -> Self:
         return self

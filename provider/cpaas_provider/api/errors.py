@@ -81,6 +81,24 @@ class CpaasUnavailableError(CpaasNotSentError):
     """The service is temporarily unavailable (503 with Retry-After). Nothing was done. See ``retry_after``."""
 
 
+class CpaasConnectionStoppedError(CpaasNotSentError):
+    """``airflow cpaas stop`` stopped the requests of the connection. Nothing was sent.
+
+    A retry does not help before ``airflow cpaas resume``, so the error is permanent.
+    """
+
+    retryable = False
+
+
+class CpaasBudgetReachedError(CpaasNotSentError):
+    """The budget of the connection does not allow the request, or cannot be checked. Nothing was sent.
+
+    A retry does not help before the next period or a higher budget, so the error is permanent.
+    """
+
+    retryable = False
+
+
 class CpaasRejectedError(CpaasError):
     """The request was rejected (4xx, or under a 2xx an error body without a resource).
 

@@ -82,6 +82,13 @@ _DATABASE_COMMANDS = (
     ),
 )
 
+_STOPPED_CONN_ID = Arg(("--conn-id",), "Connection whose requests are meant", required=True)
+_REASON = Arg(
+    ("--reason",),
+    "Why, at most 200 characters. Task logs and pages show it, so name no recipient in it",
+    metavar="TEXT",
+)
+
 _INSTANCE = (ARG_DAG_ID, Arg(("run_id",), "The id of the Dag run"), ARG_TASK_ID, ARG_MAP_INDEX)
 _STATES = ("unknown", "pending", "accepted", "rejected", "not_sent", "all")
 _FILTERS = (
@@ -168,6 +175,25 @@ _COMMANDS = (
         "Check versions, configuration, connection, API key, clocks, database, receiver, callback URL and triggerer, "
         "and show what to do. The command creates, changes and costs nothing. Exit status: 0 if nothing failed, 1 if "
         "something did.",
+    ),
+    command(
+        "stop",
+        "messages.stops.cpaas_stop",
+        (_STOPPED_CONN_ID, _REASON, ARG_VERBOSE),
+        "Stop all requests of a connection that change something or cost money",
+        "Within seconds no request that changes something or costs money leaves from any task, command, hook, notifier "
+        "or idempotent client of the connection. Requests in flight are recorded. Their tasks fail without a retry, "
+        "and their errors name the user, the reason and what was not sent. Reads go on, such as delivery reports. The "
+        "stop is a row in the provider's database, and the command names that database. Exit status: 0 if the "
+        "connection is stopped, 1 if not.",
+    ),
+    command(
+        "resume",
+        "messages.stops.cpaas_resume",
+        (_STOPPED_CONN_ID, ARG_VERBOSE),
+        "Let the requests of a stopped connection leave again",
+        "Remove the stop of a connection. Tasks that failed because of it send nothing by themselves. After a clear "
+        "they send what is left. Exit status: 0 on success, 1 on failure or if the connection is not stopped.",
     ),
     *MESSAGE_COMMANDS,
     GroupCommand("otp", "Request and verify one-time passcodes", OTP_COMMANDS),

@@ -1,19 +1,25 @@
 """What a send must know of the database at once. Nothing here loads SQLAlchemy, which takes longer than the send.
 
-It is where the database is without configuration, whether it may exist, and whether its suppression list has entries.
+It is where the database is without configuration, whether it may exist, whether its suppression list has entries, and
+whether a connection is stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from cpaas_provider.database import REVISIONS
 
 LOCK_TIMEOUT = 30
 """How long to wait for another process's transaction, in seconds."""
+
+_STOP_TIMEOUT = 5
+"""The same for a read that requests wait for."""
 
 ALL_CONNECTIONS = ""
 ALL_CHANNELS = "all"
@@ -67,10 +73,56 @@ def spreading_executor() -> str:
     return next((name for name in names if name and name != _LOCAL), "")
 
 
+class Stop(NamedTuple):
+    """Who stopped the requests of a connection, when and why.
+
+    :param reason: without personal data; empty if none was given
+    """
+
+    stopped_at: datetime
+    stopped_by: str
+    reason: str
+
+    def describe(self, conn_id: str) -> str:
+        """Return it as a sentence."""
+        why = f": {self.reason.rstrip('.')}." if self.reason else "."
+        return f"{self.stopped_by} stopped connection {conn_id!r} at {self.stopped_at:%Y-%m-%d %H:%M:%S} UTC{why}"
+
+
 def suppresses_any(conn_id: str, channel: str, reasons: Collection[str] | None) -> bool | None:
     """Return whether any entry of the suppression list applies to a connection and channel, by one query.
 
     :param reasons: which entries count; ``None`` for all
+    :return: ``None`` where SQLAlchemy must find out, see ``_read``
+    :raises DatabaseError: when another process has locked the file for too long
+    """
+    applies = "conn_id IN (?, ?) AND channel IN (?, ?)"
+    if reasons:
+        applies += f" AND reason IN ({', '.join('?' * len(reasons))})"
+    query = f"SELECT version_num, EXISTS (SELECT 1 FROM cpaas_suppressions WHERE {applies}) FROM cpaas_alembic_version"  # noqa: S608 - no value
+    row = _read(query, (conn_id, ALL_CONNECTIONS, channel, ALL_CHANNELS, *(reasons or ())), LOCK_TIMEOUT)
+    return None if row is None else bool(row[0])
+
+
+def read_stops(conn_id: str) -> list[Stop] | None:
+    """Return the stop of a connection, by one query; an empty list if its requests may leave.
+
+    :return: ``None`` where SQLAlchemy must find out, see ``_read``
+    :raises DatabaseError: when another process has locked the file for too long
+    """
+    query = (
+        "SELECT version_num, stopped_at, stopped_by, reason FROM cpaas_alembic_version "
+        "LEFT JOIN cpaas_stops ON conn_id = ?"
+    )
+    row = _read(query, (conn_id.lower(),), _STOP_TIMEOUT)
+    if row is None or row[0] is None:
+        return None if row is None else []
+    return [Stop(datetime.fromisoformat(row[0]).replace(tzinfo=UTC), row[1], row[2])]
+
+
+def _read(query: str, values: Sequence[Any], timeout: float) -> Sequence[Any] | None:
+    """Return the row of a query without its first column, which is the version of the tables.
+
     :return: ``None`` where SQLAlchemy must find out: the database is no SQLite file in its newest version, or fails
     :raises DatabaseError: when another process has locked the file for too long
     """
@@ -85,15 +137,9 @@ def suppresses_any(conn_id: str, channel: str, reasons: Collection[str] | None) 
 
     from cpaas_provider.database._engine.sqlite_file import open_lock
 
-    applies = "conn_id IN (?, ?) AND channel IN (?, ?)"
-    if reasons:
-        applies += f" AND reason IN ({', '.join('?' * len(reasons))})"
-    query = f"SELECT version_num, EXISTS (SELECT 1 FROM cpaas_suppressions WHERE {applies}) FROM cpaas_alembic_version"  # noqa: S608 - no value
-    values = (conn_id, ALL_CONNECTIONS, channel, ALL_CHANNELS, *(reasons or ()))
-    with open_lock(path, LOCK_TIMEOUT), contextlib.suppress(sqlite3.Error):
-        connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", LOCK_TIMEOUT, uri=True)
+    with open_lock(path, timeout), contextlib.suppress(sqlite3.Error):
+        connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", timeout, uri=True)
         with contextlib.closing(connection):
-            versions = dict(connection.execute(query, values).fetchall())
-        if REVISIONS[-1] in versions:
-            return bool(versions[REVISIONS[-1]])
+            rows = {version: columns for version, *columns in connection.execute(query, values).fetchall()}
+        return rows.get(REVISIONS[-1])
     return None

@@ -7,18 +7,20 @@ import dataclasses
 import functools
 import json
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from cpaas_provider.api.bounds import NUMBER_CHECKS, ROW_UPDATES, to_flag
 from cpaas_provider.api.errors import CpaasConfigurationError
+from cpaas_provider.hooks._account.options import BudgetOptions
 from cpaas_provider.provider_info import CONNECTION_FIELDS
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
-    from cpaas_provider.api.rate_limit import Pace
+    from cpaas_provider.api.rate_limit import Pace, RequestGuard
     from cpaas_provider.api.settings import ClientOptions, ClientSettings
 
 log = logging.getLogger(__name__)
@@ -47,7 +49,24 @@ class CpaasConnection:
     webhook_secret: str | None = dataclasses.field(default=None, repr=False)
     signature_header: str | None = None
     share_rate_limit: bool = False
+    daily_budget: float | None = None
+    monthly_budget: float | None = None
+    budget_timezone: str = "UTC"
+    price_per_message: float | None = None
+    price_per_passcode: float | None = None
+    price_per_lookup: float | None = None
     conn_id: str = ""
+
+    @property
+    def budget(self) -> BudgetOptions | None:
+        """The budget, ``None`` if there is none."""
+        limits = {"daily_budget": self.daily_budget, "monthly_budget": self.monthly_budget}
+        known = {name: limit for name, limit in limits.items() if limit is not None}
+        if not known:
+            return None
+        names = ("price_per_message", "price_per_passcode", "price_per_lookup")
+        prices = {name: price for name in names if (price := getattr(self, name)) is not None}
+        return BudgetOptions(known, self.budget_timezone, prices)
 
     @property
     def hash_secrets(self) -> tuple[str, ...]:
@@ -94,17 +113,29 @@ class CpaasConnection:
 
         return ClientSettings(self.base_url, self.api_key, **self.options)
 
-    def make_client(self) -> CpaasClient:
-        """Return a client of the connection."""
+    def make_client(self, *, needs_database: bool = True) -> CpaasClient:
+        """Return a client of the connection.
+
+        :param needs_database: whether it sends nothing while the provider's database cannot be read, as that may have
+            a stop of the connection
+        """
         from cpaas_provider.api.client import CpaasClient
 
-        return CpaasClient.of_settings(self.settings, self._make_rate_limiter())
+        return CpaasClient.of_settings(
+            self.settings, self._make_rate_limiter(), self._make_guard(must_read=needs_database)
+        )
 
     def make_async_client(self) -> AsyncCpaasClient:
         """Return a client of the connection for the event loop it is first used on."""
         from cpaas_provider.api.client import AsyncCpaasClient
 
-        return AsyncCpaasClient.of_settings(self.settings, self._make_rate_limiter())
+        return AsyncCpaasClient.of_settings(self.settings, self._make_rate_limiter(), self._make_guard())
+
+    def _make_guard(self, *, must_read: bool = True) -> RequestGuard:
+        """Return what may refuse requests of all clients of this connection."""
+        from cpaas_provider.hooks._account.guard import AccountGuard
+
+        return AccountGuard(self.conn_id, self.budget, must_read=must_read)
 
     def _make_rate_limiter(self) -> Pace | None:
         """Return a rate limiter that all tasks share, ``None`` if each client has its own."""
@@ -259,6 +290,24 @@ def _number(value: Any) -> float:
     raise ValueError("must be a number")
 
 
+def _amount(value: Any) -> float:
+    amount = _number(value)
+    if not 0 <= amount < math.inf:
+        raise ValueError("must be a number of at least 0")
+    return amount
+
+
+def _time_zone(value: Any) -> str:
+    from zoneinfo import ZoneInfo
+
+    name = _string(value)
+    try:
+        ZoneInfo(name)
+    except (OSError, ValueError, KeyError):
+        raise ValueError("must be the name of a time zone, such as Africa/Lagos") from None
+    return name
+
+
 def _one_of(*words: str) -> Convert:
     def convert(value: Any) -> str:
         if value not in words:
@@ -297,7 +346,8 @@ def _list(value: Any) -> tuple[str, ...]:
 # Extras whose value an error may show. Other extras may contain secrets, numbers or addresses.
 _SHOWN_EXTRAS = frozenset(
     {
-        "allow_http", "default_region", "max_concurrency", "number_check", "recipients_per_request",
+        "allow_http", "budget_timezone", "daily_budget", "default_region", "max_concurrency", "monthly_budget",
+        "number_check", "price_per_lookup", "price_per_message", "price_per_passcode", "recipients_per_request",
         "requests_per_second", "row_updates", "share_rate_limit", "timeout",
     }
 )  # fmt: skip
@@ -311,6 +361,12 @@ _CONVERSIONS: dict[str, Convert] = {
     # Text fields in the form whose values are checked further.
     "verify": _boolean_or_path,
     "allowed_recipients": _list,
+    "daily_budget": _amount,
+    "monthly_budget": _amount,
+    "price_per_message": _amount,
+    "price_per_passcode": _amount,
+    "price_per_lookup": _amount,
+    "budget_timezone": _time_zone,
     "insufficient_balance_words": _list,
     "callback_secret": _list,
     "callback_url": _http_url,

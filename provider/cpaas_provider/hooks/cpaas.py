@@ -178,6 +178,7 @@ class CpaasHook(BaseHook):
         """
         from cpaas_provider.api.client import CpaasClient
         from cpaas_provider.api.errors import CpaasError
+        from cpaas_provider.hooks._account.stops import describe_stop
 
         try:
             connection = self.get_connection_settings().without_retries()
@@ -187,7 +188,10 @@ class CpaasHook(BaseHook):
             return False, describe_failure(error)
         columns = len(table.columns)
         works = f"Connected to {connection.base_url}. The API key is accepted. The contact table has {columns} columns."
-        return True, " ".join([works, *(f"Warning: {fault} {advice}" for fault, advice in connection.weak_secrets())])
+        warnings = [" ".join(found) for found in connection.weak_secrets()]
+        if stopped := describe_stop(self.cpaas_conn_id):
+            warnings.insert(0, stopped)
+        return True, " ".join([works, *(f"Warning: {text}" for text in warnings)])
 
     async def atest_connection(self) -> tuple[bool, str]:
         """Do what ``test_connection`` does, for code on an event loop."""

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP
 from cpaas_provider.contacts.key_map.rejections import newest
 from cpaas_provider.database.activity.progress import CAMPAIGN
+from cpaas_provider.database.activity.stops import find_stops
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes
 from cpaas_provider.database.schema.delivery import report_counts
 from cpaas_provider.delivery.tracking.counts import read_counts
@@ -49,13 +50,16 @@ def list_page(pages: Pages, request: Request, viewer: Viewer, wanted: Filter, ki
         else:
             maps = dict.fromkeys((row.conn_id, str(row.settings.get("map", DEFAULT_MAP))) for row in shown)
             rejected = [(*key_map, *newest(connection, *key_map, limit=REJECTED_ROWS)) for key_map in maps]
+        readable = {conn_id for dag_id in dag_ids for conn_id in conn_ids[dag_id]}
+        stops = find_stops(connection, readable)
     return respond(
         request,
         "campaigns.html" if kind == CAMPAIGN else "contact_syncs.html",
         rows=shown,
         rejected=[(conn_id, name, count, found) for conn_id, name, count, found in rejected if count],
         wanted=wanted,
-        conn_ids=sorted({conn_id for dag_id in dag_ids for conn_id in conn_ids[dag_id]}),
+        conn_ids=sorted(readable),
+        stops=stops,
         dag_ids=sorted(dag_ids),
         **_paging(wanted.named, wanted.before, [(row.started_at, row.reference) for row in rows]),
         refresh=refresh_of(shown),

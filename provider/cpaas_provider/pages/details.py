@@ -12,6 +12,7 @@ from sqlalchemy import Connection, func, select
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from cpaas_provider.database.activity.stops import find_stops
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.base import CAMPAIGN_LENGTH
 from cpaas_provider.database.schema.delivery import report_counts, sends
@@ -48,11 +49,13 @@ def campaign_page(pages: Pages, request: Request, viewer: Viewer, reference: str
             row = replace(row, summary=pages.summaries.of_one(connection, reference, row.accepted))
         buckets = _reports_by_minute(connection, row)
         brake = next(iter(read_brakes(connection, reference)), None)
+        stops = find_stops(connection, [row.conn_id])
     return respond(
         request,
         "campaign.html",
         row=row,
         brake=brake,
+        stops=stops,
         chart=charts.over_time(buckets, STATUSES, "Delivery reports over time"),
         kinds=reported_statuses(buckets),
         command=_cli_arguments(row),

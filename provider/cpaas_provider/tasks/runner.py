@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
-from cpaas_provider.api.errors import CpaasError
+from cpaas_provider.api.errors import CpaasError, CpaasNotSentError
 from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.sending import errors
@@ -56,6 +56,10 @@ class Attempt:
 
     def record_end(self) -> None:
         """Record that no further try will send, so that sensors know for how many recipients to wait."""
+
+    def describe_progress(self) -> str:
+        """Return a sentence on what all tries of many requests have done so far; empty for a single request."""
+        return ""
 
     def resume_kwargs(self) -> dict[str, Any]:
         """Return what the operator's ``resume_after_wait`` gets beside ``deadline``."""
@@ -154,13 +158,17 @@ def airflow_exception(error: Exception) -> Exception:
         return AirflowException(f"{str(error).rstrip('.')}. Nothing was sent in this try.")
     if isinstance(error, (DatabaseError, ResultsFileError)):
         return AirflowException(str(error))
+    if isinstance(error, CpaasNotSentError) and error.is_permanent:
+        # The retries would be used up long before a person lets requests leave again.
+        return AirflowFailException(str(error))
     return error
 
 
 def _of_service(error: CpaasError, attempt: Attempt, runtime: TaskRuntime, deadline: str | None) -> BaseException:
     """Fail for good, wait for as long as the service asked, or leave the error to the task's retries."""
     if error.is_permanent:
-        return AirflowFailException(str(error))
+        progress = attempt.describe_progress() if isinstance(error, CpaasNotSentError) else ""
+        return AirflowFailException(f"{error} {progress}".strip())
     if error.retry_after is None or error.retry_after <= runtime.connection.settings.max_retry_after:
         return error
     now = timezone.utcnow()

@@ -86,9 +86,12 @@ class TaskRuntime:
     suppression_list_checked: bool = field(default=False, init=False)
     """Whether this try found no other database that may have the suppression list."""
 
+    suppression_database_checked: bool = field(default=False, init=False)
+    """Whether this try found that the entries of the list are in the database of all workers."""
+
     delivery_link: str = field(default="", init=False)
     _journal_store: StateStore | None = field(default=None, init=False)
-    _rate_limit_checked: bool = field(default=False, init=False)
+    _database_checked: bool = field(default=False, init=False)
 
     @property
     def conn_id(self) -> str:
@@ -103,7 +106,7 @@ class TaskRuntime:
     @cached_property
     def client(self) -> CpaasClient:
         """The client of the connection, for code outside of an event loop."""
-        self._check_shared_rate_limit()
+        self._check_shared_database()
         return self.exit_stack.enter_context(self.hook.get_conn())
 
     @cached_property
@@ -114,29 +117,32 @@ class TaskRuntime:
     def open_async_client(self, connection: CpaasConnection) -> AsyncCpaasClient:
         """Return a client of a connection for code that ``run`` runs; it is closed at the end of the try."""
         _ = self._runner
-        self._check_shared_rate_limit()
+        self._check_shared_database()
         client = connection.make_async_client()
         self.exit_stack.callback(lambda: self.run(client.aclose()))
         return client
 
-    def _check_shared_rate_limit(self) -> None:
-        """Check that all tasks share a rate limit in one database, if the connection says that they share it.
+    def _check_shared_database(self) -> None:
+        """Check that all tasks have one database, if the connection has a rate limit or budgets that they share.
 
         :raises PreflightError: when this worker has another database than others, or none
         """
-        if not self.connection.share_rate_limit or self._rate_limit_checked:
+        connection = self.connection
+        if self._database_checked or not (connection.share_rate_limit or connection.budget):
             return
         from cpaas_provider.database.errors import DatabaseError
-        from cpaas_provider.hooks._rate_limit.stored import describe_unusable
+        from cpaas_provider.hooks._account import budget
+        from cpaas_provider.hooks._rate_limit import stored
         from cpaas_provider.tasks.database.shared_database import check_database
 
         try:
-            # With a database of its own, each worker would send at the whole rate.
+            # With a database of its own, each worker would send at the whole rate, and spend the whole budget.
             check_database(self.database)
         except DatabaseError as error:
-            message = describe_unusable(self.conn_id, error, "nothing was sent in this try")
+            describe = stored.describe_unusable if connection.share_rate_limit else budget.describe_unusable
+            message = describe(self.conn_id, error, "nothing was sent in this try")
             raise PreflightError(message, permanent=False) from None
-        self._rate_limit_checked = True
+        self._database_checked = True
 
     @cached_property
     def _runner(self) -> asyncio.Runner:

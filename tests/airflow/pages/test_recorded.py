@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,9 +68,11 @@ def test_dry_run_records_nothing(task_runner: TaskRunner) -> None:
 
 
 def test_campaign_is_sent_where_its_progress_cannot_be_recorded(
-    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:////proc/nowhere/cpaas.db")
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/cpaas.db")
+    with open_database() as database:
+        database.write(task_progress.drop)
     done = sms(task_runner, rows(3), use_suppression_list=False).run_try()
     assert (done.state, done.error) == ("success", ""), done.error
     assert done.result["sent"] == 3

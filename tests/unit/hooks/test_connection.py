@@ -76,6 +76,12 @@ EXTRAS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     "proxy": (WORD, [8080]),
     "proxy_password": (WORD, [8080]),
     "allow_http": (SWITCH, ["maybe", 2, []]),
+    "daily_budget": ([*NUMBER, ("0", 0.0)], ["much", True, -1, "nan", "inf"]),
+    "monthly_budget": (NUMBER, ["much", -0.5]),
+    "budget_timezone": ([("Africa/Lagos", "Africa/Lagos"), (" UTC ", "UTC")], [5, "Lagos", "../UTC", "Nowhere/City"]),
+    "price_per_message": (NUMBER, ["much", -1]),
+    "price_per_passcode": (NUMBER, ["much", -1]),
+    "price_per_lookup": (NUMBER, ["much", -1]),
     "share_rate_limit": (SWITCH, ["maybe", 2, []]),
     "otp_revoke_path": ([("/otp/{id}/revoke", "/otp/{id}/revoke")], [7]),
     "allowed_recipients": (
@@ -118,6 +124,12 @@ FOR_OPERATORS = {
     "webhook_secret": None,
     "signature_header": None,
     "share_rate_limit": False,
+    "daily_budget": None,
+    "monthly_budget": None,
+    "budget_timezone": "UTC",
+    "price_per_message": None,
+    "price_per_passcode": None,
+    "price_per_lookup": None,
 }
 
 

@@ -209,18 +209,18 @@ def test_processes_together_reach_the_limit_without_exceeding_it(
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The statements of databases that are opened from now on, in a file of the test's own."""
-    from cpaas_provider.hooks._rate_limit import stored
+    from cpaas_provider.database import database as databases
 
     url = f"sqlite:///{tmp_path_factory.mktemp('shared') / 'cpaas.db'}"
     seen: list[str] = []
-    plain = stored.open_database
+    plain = databases.open_database
 
     def opened(_: None, **given: Any) -> Database:
         database = plain(url, **given)
         event.listen(database.engine, "before_cursor_execute", lambda *args: seen.append(args[2]))
         return database
 
-    monkeypatch.setattr(stored, "open_database", opened)
+    monkeypatch.setattr(databases, "open_database", opened)
     return seen
 
 

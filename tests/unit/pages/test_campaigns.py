@@ -7,6 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from cpaas_provider.database.activity.progress import FAILED, RUNNING
+from cpaas_provider.database.activity.stops import StopTable
 from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.pages.campaigns import PAGE_ROWS
@@ -321,3 +322,25 @@ class TestHeaders:
             assert reader.get(f"/static/{name}").status_code == 200
         assert reader.get("/static/app.py").status_code == 404
         assert reader.get("/static/..%2Fapp.py").status_code == 404
+
+
+class TestStops:
+    def test_stop_of_its_connection_is_on_the_campaign_and_on_the_list(
+        self, database: Database, reader: TestClient
+    ) -> None:
+        campaign(database, "spring", conn_id="Shop")
+        for path in ("/campaigns", "/campaigns/spring"):
+            assert "stopped connection" not in reader.get(path).text
+        StopTable(database).stop("shop", "ada", "<b>wrong</b> text")
+        for path in ("/campaigns", "/campaigns/spring"):
+            page = reader.get(path).text
+            assert re.search(r"ada stopped connection &#39;Shop&#39; at [-\d]+ [:\d]+ UTC: &lt;b&gt;wrong", page)
+            assert "airflow cpaas resume --conn-id Shop" in page
+        StopTable(database).resume("shop")
+        assert "stopped connection" not in reader.get("/campaigns").text
+
+    def test_stop_of_a_connection_of_other_dags_is_not_shown(self, database: Database, anonymous: TestClient) -> None:
+        campaign(database, "spring", dag_id="mine")
+        campaign(database, "autumn", dag_id="theirs", conn_id="secret")
+        StopTable(database).stop("secret", "ada")
+        assert "secret" not in anonymous.get("/campaigns", headers={"x-dags": "mine"}).text

@@ -16,11 +16,13 @@ from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
 from cpaas_provider.cli.doctor.report import NO_CONNECTION, Finding, Findings, clock, failed, ok, skipped, warning
 from cpaas_provider.cli.ping import how_to_define
 from cpaas_provider.database.database import Database
+from cpaas_provider.hooks._account.stops import describe_stop
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.hooks.cpaas import CpaasHook, describe_failure
 from cpaas_provider.provider_info import CONNECTION_FIELDS
 
 _RATE_LIMIT = "rate limit"
+_STOP = "stop"
 
 
 class _WatchingClient(CpaasClient):
@@ -94,6 +96,17 @@ class ServiceChecks:
                 "The base URL is plain http, so the API key is readable on its way.",
                 "Use https.",
             )
+
+
+def check_stop(conn_id: str) -> Findings:
+    """Check that the requests of a connection are not stopped."""
+    stopped = describe_stop(conn_id)
+    if stopped is None:
+        yield ok(_STOP, "not stopped")
+    else:
+        yield failed(
+            _STOP, stopped, f"Run `airflow cpaas resume --conn-id {conn_id}`, and clear the tasks that failed."
+        )
 
 
 def _check_extras(extra: str | None, connection: CpaasConnection) -> Findings:

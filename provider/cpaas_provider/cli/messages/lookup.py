@@ -11,7 +11,12 @@ from typing import Any
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.client import CpaasClient
-from cpaas_provider.api.errors import CpaasAuthenticationError, CpaasError, CpaasInsufficientBalanceError
+from cpaas_provider.api.errors import (
+    CpaasAuthenticationError,
+    CpaasConnectionStoppedError,
+    CpaasError,
+    CpaasInsufficientBalanceError,
+)
 from cpaas_provider.api.recipients.reader import mask_recipient
 from cpaas_provider.cli.messages.typed import StandardInput, read_recipients
 from cpaas_provider.cli.running import FAILED, STOPPED, connection_of, guarded
@@ -24,6 +29,7 @@ from cpaas_provider.sending.campaign.guards.lookups import find_cached
 from cpaas_provider.sending.journal.hashing import lookup_hashers
 
 _FIELDS = PhoneRecord._fields
+_OF_EVERY_NUMBER = (CpaasAuthenticationError, CpaasConnectionStoppedError, CpaasInsufficientBalanceError)
 _CACHED = "cache"
 _ASKED = "service"
 
@@ -72,7 +78,7 @@ def _look_up(
                 found = client.lookup_phone(number)
             except CpaasError as error:
                 lines.append({**line, "source": _ASKED, "error": str(error)})
-                if isinstance(error, (CpaasAuthenticationError, CpaasInsufficientBalanceError)):
+                if isinstance(error, _OF_EVERY_NUMBER):
                     break
                 continue
             record = PhoneRecord(found.operator, found.country, found.ported, found.dnd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from cpaas_provider.database.schema import (
+    accounts,
     activity,
     alerts,
     campaigns,
@@ -19,7 +20,7 @@ from cpaas_provider.database.schema.base import REPORT_DIALECTS, metadata
 __all__ = ["create_all", "metadata"]
 
 # Imported so that `metadata` has their tables.
-_MODULES = (activity, alerts, campaigns, contacts, delivery, lookups, rate_limits, recipients)
+_MODULES = (accounts, activity, alerts, campaigns, contacts, delivery, lookups, rate_limits, recipients)
 
 # The tables of delivery reports. They need atomic upserts, which only those databases have.
 _REPORT_TABLES = (

@@ -53,7 +53,9 @@ def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: f
     """
     about = counted(alerts.count, "alert")
     try:
-        with _shorten_timeouts(connection, seconds).make_client() as client, _limit_time(client, seconds):
+        # An alert may be about the database itself.
+        client = _shorten_timeouts(connection, seconds).make_client(needs_database=False)
+        with client, _limit_time(client, seconds):
             spec = _build_spec(alert, alerts)
             response = client.run(spec.build_call(spec.recipients, alerts.reference, None))
             rejected = len(spec.read_result(response, repeated=False).rejected)

@@ -13,6 +13,7 @@ from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter
 from cpaas_provider.sending.campaign.guards.frequency import FrequencyFilter
 from cpaas_provider.sending.campaign.guards.send_window import OutsideSendWindowError, SendWindow
+from cpaas_provider.sending.campaign.guards.suppressions import SuppressionFilter
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT, Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.dispatcher import WAIT, Wait
 from cpaas_provider.sending.errors import SendingError
@@ -42,6 +43,7 @@ class Batcher:
     budget: Budget
     _: KW_ONLY
     window: SendWindow | None = None
+    suppression_filter: SuppressionFilter | None = None
     dnd_filter: DndFilter | None = None
     frequency_filter: FrequencyFilter | None = None
     only: InitVar[Iterable[Recipient] | None] = None
@@ -50,10 +52,13 @@ class Batcher:
     left_out: int = field(default=0, init=False)
 
     def __post_init__(self, only: Iterable[Recipient] | None) -> None:
-        self._filters = [one for one in (self.dnd_filter, self.frequency_filter) if one is not None]
+        filters = (self.suppression_filter, self.dnd_filter, self.frequency_filter)
+        self._filters = [one for one in filters if one is not None]
         self._filter_at_once = max((one.batch_size for one in self._filters), default=0)
         self._only = None if only is None else {recipient.place: recipient for recipient in only}
         self._ready: deque[Recipient] = deque()
+        self._checked_at = self.suppression_filter.checked_at if self.suppression_filter else 0.0
+        """When the stored suppression list was last searched for all recipients that were taken from the table."""
         self._requeued: list[Batch] = []
         self._recipients: Iterator[Recipient] | None = None
         self._window_changes_at: datetime | None = None
@@ -83,6 +88,8 @@ class Batcher:
             if pending:
                 return WAIT
             self._select_by_window(self.window)
+        if self.suppression_filter is not None and self.suppression_filter.is_due(self._checked_at):
+            await self._check_again(self.suppression_filter)
         if self._requeued:
             recipients = self._requeued.pop()
         else:
@@ -96,13 +103,27 @@ class Batcher:
             return WAIT
         if self._testing and not are_tests and self.plan.tests((*LEFT_OUT, RecipientStatus.LOOKUP_FAILED)):
             raise TestLeftOutError(
-                "A test recipient is marked as do-not-disturb, its lookup failed, or it is at the frequency cap. It "
-                "was not sent to, and no other recipient was. Name another test recipient."
+                "A test recipient is marked as do-not-disturb, its lookup failed, or it is at the frequency cap or "
+                "on the suppression list. It was not sent to, and no other recipient was. Name another test recipient."
             )
         self._testing = are_tests
         if self.test_only and not self._testing:
             return None
         return self._within_budget(recipients)
+
+    async def _check_again(self, suppression_filter: SuppressionFilter) -> None:
+        """Drop the recipients that were listed since they were taken from the table."""
+        waiting = [*self._ready, *itertools.chain(*self._requeued)]
+        # Before the list is read: an entry of this moment is found then, or at the next check.
+        self._checked_at = suppression_filter.clock()
+        permitted = set(await suppression_filter.check(waiting)) if waiting else set[Recipient]()
+        if len(permitted) == len(waiting):
+            return
+        self.left_out += len(waiting) - len(permitted)
+        self._remove(set(waiting) - permitted)
+        self._ready = deque(recipient for recipient in self._ready if recipient in permitted)
+        parts = [tuple(recipient for recipient in part if recipient in permitted) for part in self._requeued]
+        self._requeued = [part for part in parts if part]
 
     def _is_selection_valid(self) -> bool:
         """Return whether the send window did not open or close in any time zone since recipients were selected."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -21,6 +22,7 @@ from cpaas_provider.sending.campaign.guards.dnd import DndFilter, LookupsFailedE
 from cpaas_provider.sending.campaign.guards.frequency import FrequencyFilter
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
 from cpaas_provider.sending.campaign.guards.spending import EarlierRequest, Spending
+from cpaas_provider.sending.campaign.guards.suppressions import SuppressionFilter
 from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader
 from cpaas_provider.sending.campaign.progress import LookUps, Progress, Publish
@@ -142,6 +144,7 @@ class Campaign:
         self.min_write_batch = self.options.min_write_batch
         self.max_pending = self.options.window
         self._earlier_epochs: Sequence[EarlierRequest] = ()
+        self._suppressed_at = 0.0
 
     def prepare(
         self,
@@ -197,6 +200,7 @@ class Campaign:
         """Exclude recipients on the stored suppression list."""
         if self.suppressions is None:
             return
+        self._suppressed_at = time.monotonic()
         recipients = self.plan.not_sent()
         with self.plan.transaction():
             while batch := list(islice(recipients, _SUPPRESSIONS_AT_ONCE)):
@@ -248,12 +252,16 @@ class Campaign:
         frequency_filter = None
         if self.frequency_cap is not None:
             frequency_filter = FrequencyFilter(self.plan, self.frequency_cap, is_resend=is_resend)
+        suppression_filter = None
+        if self.suppressions is not None:
+            suppression_filter = SuppressionFilter(self.plan, self.suppressions, self._suppressed_at)
         budget = self._budget()
         batcher = Batcher(
             self.plan,
             options.recipients_per_request,
             budget,
             window=options.send_window,
+            suppression_filter=suppression_filter,
             dnd_filter=dnd_filter,
             frequency_filter=frequency_filter,
             only=only,

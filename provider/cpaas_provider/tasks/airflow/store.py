@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from cpaas_provider.tasks.airflow.locks import ONE_AT_A_TIME
 from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -73,22 +73,20 @@ class TaskStateStore:
 
     def __init__(self, accessor: Any) -> None:
         self._accessor = accessor
-        # The journal writes in a thread of its own, and dag.test() mixes up requests of two threads.
-        self._one_at_a_time = threading.Lock()
 
     def get(self, key: str) -> Any:
         """Return what is stored, or ``None``."""
-        with self._one_at_a_time:
+        with ONE_AT_A_TIME:
             return self._accessor.get(key)
 
     def set(self, key: str, value: Any) -> None:
         """Store for good, before returning."""
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-        with self._one_at_a_time:
+        with ONE_AT_A_TIME:
             self._accessor.set(key, value, retention=NEVER_EXPIRE)
 
     def delete(self, key: str) -> None:
         """Remove what is stored under a key, if anything is."""
-        with self._one_at_a_time:
+        with ONE_AT_A_TIME:
             self._accessor.delete(key)

@@ -164,6 +164,12 @@ class CampaignRunner(BulkAttempt):
         self._runtime.push_or_warn(REPORT_KEY, report)
         return bool(report["sent"] or report["unknown_recipients"])
 
+    def describe_progress(self) -> str:
+        """Return what all tries sent and did not send."""
+        if self._campaign is None or not self._campaign.is_prepared:
+            return ""
+        return f"All tries together: {task_log.every_count(self._build_report(self._campaign))}."
+
     def record_end(self) -> None:
         """Record the number of recipients accepted, for sensors that wait for their delivery."""
         campaign, tracker = self._campaign, self._tracker

@@ -136,6 +136,10 @@ class BulkLookup(BulkAttempt):
             self._runtime.push_or_warn(REPORT_KEY, self._report())
         return False
 
+    def describe_progress(self) -> str:
+        """Return the counts so far. Lookups are stored."""
+        return f"So far: {_in_words(self._counts)}." if self._is_begun else ""
+
     @property
     def _columns(self) -> Columns:
         return {**LOOKUP_COLUMNS, **dict.fromkeys(self._spec.include_columns, "text")}

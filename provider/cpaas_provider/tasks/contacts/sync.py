@@ -74,6 +74,7 @@ class ContactSyncTry(BulkAttempt):
         self._lease_deadline = datetime.fromisoformat(lease_deadline) if lease_deadline else None
         self.lineage: SyncLineage | None = None
         self._confirmations = Confirmations(runtime) if spec.on_limit == "ask" and not spec.dry_run else None
+        self._done = ""
 
     def run(self) -> dict[str, Any]:
         """Sync and report.
@@ -142,6 +143,10 @@ class ContactSyncTry(BulkAttempt):
             sync.mark_published()
         runtime.log.info("%s", _done(report))
         return report
+
+    def describe_progress(self) -> str:
+        """Return the counts of a sync that failed."""
+        return self._done
 
     def resume_kwargs(self) -> dict[str, Any]:
         """Return until when another sync is waited for, and that this one began in time."""
@@ -253,7 +258,8 @@ class ContactSyncTry(BulkAttempt):
         self._end_progress(WAITING if isinstance(error, RetryLaterError) else FAILED, self._figures(report))
         with contextlib.suppress(ResultsFileError):
             self._write_outcomes(sync)
-        self._runtime.log.warning("%s", _done(report))
+        self._done = _done(report)
+        self._runtime.log.warning("%s", self._done)
         self._runtime.push_or_warn(REPORT_KEY, report)
 
     def _write_outcomes(self, sync: ContactSync) -> None:

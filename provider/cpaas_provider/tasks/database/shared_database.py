@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
+from cpaas_provider.tasks.airflow.locks import ONE_AT_A_TIME
 from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -35,13 +36,14 @@ def check_database(database: Database | None, recorded: Sequence[str] = ()) -> N
     try:
         if database is not None:
             mine = name = f"{_PREFIX}{database.database_id}."
-            if not recorded:
-                name += secrets.token_hex(4)
-                Variable.set(name, database.redacted_url, description=_DESCRIPTION)
-                recorded = list(Variable.keys(prefix=_PREFIX))
-            others = [record for record in recorded if not record.startswith(mine)]
-            if others and name != mine:
-                Variable.delete(name)
+            with ONE_AT_A_TIME:
+                if not recorded:
+                    name += secrets.token_hex(4)
+                    Variable.set(name, database.redacted_url, description=_DESCRIPTION)
+                    recorded = list(Variable.keys(prefix=_PREFIX))
+                others = [record for record in recorded if not record.startswith(mine)]
+                if others and name != mine:
+                    Variable.delete(name)
     except DatabaseError as error:
         raise PreflightError(f"{error} Nothing was sent.", permanent=False) from None
     except Exception as error:  # noqa: BLE001 - Airflow raises several kinds, and none may let a request leave
@@ -67,7 +69,8 @@ def recorded_databases() -> list[str]:
     from airflow.sdk import Variable
 
     try:
-        return list(Variable.keys(prefix=_PREFIX))
+        with ONE_AT_A_TIME:
+            return list(Variable.keys(prefix=_PREFIX))
     except Exception as error:  # noqa: BLE001 - as above
         raise _unusable_variables(error) from None
 

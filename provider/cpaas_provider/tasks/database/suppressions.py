@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from cpaas_provider.tasks.runtime import TaskRuntime
 
 
+_EMPTY_FOR = 5.0
+"""Seconds for which a list without entries is not read again."""
+
+
 @dataclass
 class StoredSuppressionList:
     """The entries that hold for one connection and channel.
@@ -26,33 +31,38 @@ class StoredSuppressionList:
     runtime: TaskRuntime
     channel: str
     reasons: Collection[str] | None = None
-    _is_empty: bool | None = field(default=None, init=False)
+    _empty_until: float = field(default=float("-inf"), init=False)
+    _has_entries: bool = field(default=False, init=False)
 
     def find(self, recipients: Sequence[str]) -> Mapping[str, str]:
-        """Return the reason of each of the recipients that is on the list. An empty list is read once a try.
+        """Return the reason of each of the recipients that is on the list. An empty list counts for some seconds.
 
         :raises PreflightError: when it cannot be read, or another database may have the list
         """
-        if self._is_empty:
+        if time.monotonic() < self._empty_until:
             return {}
         try:
             return self._find(recipients)
         except DatabaseError as error:
             raise PreflightError(
                 f"The suppression list could not be read: {str(error).rstrip('.')}. Nothing more was sent in this try. "
-                "use_suppression_list=False sends without it.",
+                "use_suppression_list=False sends without the list, if the database can be read.",
                 permanent=False,
             ) from None
 
     def _find(self, recipients: Sequence[str]) -> Mapping[str, str]:
         scope = (self.runtime.conn_id, self.channel, self.reasons)
-        if self._is_empty is None:
-            has_entry = suppresses_any(*scope) if may_exist() else False
-            if has_entry is None:
-                has_entry = self._table.holds_any(*scope)
-            self._check_database(is_empty=not has_entry)
-            self._is_empty = not has_entry
-        return {} if self._is_empty else self._table.find(recipients, *scope)
+        if not self._has_entries:
+            read_at = time.monotonic()
+            has_entries = suppresses_any(*scope) if may_exist() else False
+            if has_entries is None:
+                has_entries = self._table.holds_any(*scope)
+            self._check_database(is_empty=not has_entries)
+            if not has_entries:
+                self._empty_until = read_at + _EMPTY_FOR
+                return {}
+            self._has_entries = True
+        return self._table.find(recipients, *scope)
 
     @property
     def _table(self) -> SuppressionTable:
@@ -65,15 +75,18 @@ class StoredSuppressionList:
 
         :raises PreflightError: when another database may have the list
         """
-        if self.runtime.suppression_list_checked:
+        runtime = self.runtime
+        if not (is_empty or runtime.suppression_database_checked):
+            # Also if the list had no entry when the try began.
+            check_database(runtime.database)
+            runtime.suppression_database_checked = True
+        if runtime.suppression_list_checked:
             return
-        if not is_empty:
-            check_database(self.runtime.database)
-        elif recorded := recorded_databases():
-            check_database(self.runtime.database if may_exist() else None, recorded)
+        if is_empty and (recorded := recorded_databases()):
+            check_database(runtime.database if may_exist() else None, recorded)
         if executor := spreading_executor():
             self._warn_or_refuse(executor)
-        self.runtime.suppression_list_checked = True
+        runtime.suppression_list_checked = True
 
     def _warn_or_refuse(self, executor: str) -> None:
         from airflow.sdk.configuration import conf

@@ -136,7 +136,8 @@ class RowRequests:
         except errors.CpaasNotSentError as error:
             longest = self._client.settings.max_retry_after
             waits = error.retry_after is not None and error.retry_after > longest
-            result = Result(pending, Response.NOT_SENT, reason=str(error), fatal=error if waits else None)
+            fatal = error if waits or error.is_permanent else None
+            result = Result(pending, Response.NOT_SENT, reason=str(error), fatal=fatal)
         except RowUpdatesError as error:
             result = Result(pending, Response.CELLS_LOST, reason=str(error), fatal=error)
         except errors.CpaasError as error:

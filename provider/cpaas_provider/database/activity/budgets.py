@@ -1,0 +1,205 @@
+"""What the requests of a connection cost in a day and in a month, over all DAGs.
+
+A request reserves money before it leaves, and what it cost replaces the reservation afterwards. A process that is
+killed in between leaves the reservation, which counts as spent. Amounts are stored in millionths: sums are exact.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from sqlalchemy import ColumnElement, Connection, insert, select, update
+
+from cpaas_provider.database.database import Database
+from cpaas_provider.database.recipients.locks import lock_for_writing
+from cpaas_provider.database.schema.accounts import budgets, prices
+
+_MILLION = 1_000_000
+WARN_AT = Decimal("0.8")
+"""The share of a budget at which the log has a warning, once."""
+
+PROBE_LEASE = timedelta(minutes=5)
+"""The longest time for which a request goes alone to learn the price. Longer than a request with its retries."""
+
+
+class MissingPriceError(Exception):
+    """The service names no charge of this operation, and the connection has no price of it."""
+
+
+@dataclass(frozen=True)
+class BudgetPeriod:
+    """One period of a budget.
+
+    :param option: the option of the connection
+    :param name: the day or the month, such as ``2026-11-28``
+    :param limit: the most that may be spent
+    """
+
+    option: str
+    name: str
+    limit: Decimal
+
+
+@dataclass(frozen=True)
+class Full:
+    """A budget that does not allow a request.
+
+    :param spent: what was spent and is reserved
+    :param cost: the cost of the request
+    """
+
+    period: BudgetPeriod
+    spent: Decimal
+    cost: Decimal
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """The money that is reserved for a request.
+
+    :param probe: the token of a request that goes alone, because no price is known; ``None`` for others
+    :param warned: the periods whose budgets have reached ``WARN_AT`` with this request, each with what is spent
+    """
+
+    operation: str
+    units: int
+    amount: Decimal
+    periods: Sequence[BudgetPeriod]
+    probe: str | None = None
+    warned: Sequence[tuple[BudgetPeriod, Decimal]] = ()
+
+
+class BudgetTable:
+    """The budgets of one connection. Its name has no regard to case, as in the names of environment variables."""
+
+    def __init__(self, database: Database, conn_id: str) -> None:
+        self._database = database
+        self._name = conn_id.lower()
+
+    def reserve(
+        self, operation: str, units: int, least: Decimal | None, periods: Sequence[BudgetPeriod]
+    ) -> Reserved | Full | None:
+        """Reserve money for a request. Return ``None`` if another request must first show the price.
+
+        :param units: the number of recipients
+        :param least: the price of a unit that the connection has; a higher price that was seen counts
+        :raises MissingPriceError: when there is no price, and the service names none
+        :raises DatabaseError: when the database cannot be used
+        """
+
+        def work(connection: Connection) -> Reserved | Full | None:
+            self._lock(connection)
+            row = connection.execute(select(prices).where(*self._is_price(operation))).mappings().first()
+            seen = None if row is None or row["price"] is None else Decimal(row["price"]) / _MILLION
+            price = max((known for known in (seen, least) if known is not None), default=None)
+            now, probe = datetime.now(UTC), None
+            if price is None:
+                if row is not None and row["is_missing"]:
+                    raise MissingPriceError
+                if row is not None and row["probed_until"] is not None and row["probed_until"] > now:
+                    return None
+                probe = secrets.token_hex(8)
+            amount = units * (price or Decimal())
+            spent = self._spent(connection, periods)
+            for period in periods:
+                after = spent[period.name] + amount
+                if after > period.limit or (probe and after >= period.limit):
+                    return Full(period, spent[period.name], amount)
+            if probe:
+                self._set_price(connection, operation, probed_until=now + PROBE_LEASE, probe=probe)
+            warned = [
+                (period, spent[period.name] + amount)
+                for period in periods
+                if spent[period.name] < WARN_AT * period.limit <= spent[period.name] + amount
+            ]
+            self._add(connection, periods, amount)
+            return Reserved(operation, units, amount, periods, probe, warned)
+
+        return self._database.write(work)
+
+    def record_cost(
+        self, reserved: Reserved, cost: Decimal | None, price: Decimal | None, *, failed: bool = False
+    ) -> list[tuple[BudgetPeriod, Decimal]]:
+        """Replace a reservation by what the request cost.
+
+        :param cost: ``None`` to keep the reservation
+        :param price: the price of a unit that the response shows; ``None`` if it shows none
+        :param failed: whether the request was not accepted, so that its response is no evidence of a missing price
+        :return: the periods whose budgets have reached ``WARN_AT`` because of this, each with what is spent
+        :raises DatabaseError: when the database cannot be written; the reservation stays
+        """
+
+        def work(connection: Connection) -> list[tuple[BudgetPeriod, Decimal]]:
+            self._lock(connection)
+            change = Decimal() if cost is None else cost - reserved.amount
+            before = self._spent(connection, reserved.periods)
+            if change:
+                self._add(connection, reserved.periods, change)
+            if price is not None or reserved.probe:
+                self._learn(connection, reserved, price, is_missing=price is None and not failed)
+            return [
+                (period, before[period.name] + change)
+                for period in reserved.periods
+                if before[period.name] < WARN_AT * period.limit <= before[period.name] + change
+            ]
+
+        return self._database.write(work)
+
+    def spent(self, names: Sequence[str]) -> Mapping[str, Decimal]:
+        """Return what was spent and is reserved in each of the periods.
+
+        :raises DatabaseError: when the database cannot be read
+        """
+        with self._database.connect() as connection:
+            return self._read(connection, names)
+
+    def _learn(self, connection: Connection, reserved: Reserved, price: Decimal | None, *, is_missing: bool) -> None:
+        """Store a price that is higher than those seen so far, and let other requests leave after a probe."""
+        row = connection.execute(select(prices).where(*self._is_price(reserved.operation))).mappings().first()
+        values: dict[str, object] = {}
+        if price is not None:
+            seen = row["price"] if row is not None and row["price"] is not None else -1
+            values |= {"price": max(seen, _to_millionths(price)), "is_missing": False}
+        elif reserved.probe and is_missing:
+            values["is_missing"] = True
+        if reserved.probe and row is not None and row["probe"] == reserved.probe:
+            values |= {"probed_until": None, "probe": None}
+        if values:
+            self._set_price(connection, reserved.operation, **values)
+
+    def _lock(self, connection: Connection) -> None:
+        lock_for_writing(connection, f"budgets\0{self._name}")
+
+    def _is_price(self, operation: str) -> list[ColumnElement[bool]]:
+        return [prices.c.conn_id == self._name, prices.c.operation == operation]
+
+    def _set_price(self, connection: Connection, operation: str, **values: object) -> None:
+        changed = connection.execute(update(prices).where(*self._is_price(operation)).values(**values))
+        if not changed.rowcount:
+            row = {"conn_id": self._name, "operation": operation, "is_missing": False, **values}
+            connection.execute(insert(prices).values(row))
+
+    def _spent(self, connection: Connection, periods: Sequence[BudgetPeriod]) -> Mapping[str, Decimal]:
+        return self._read(connection, [period.name for period in periods])
+
+    def _read(self, connection: Connection, names: Sequence[str]) -> Mapping[str, Decimal]:
+        query = select(budgets.c.period, budgets.c.spent)
+        query = query.where(budgets.c.conn_id == self._name, budgets.c.period.in_(list(names)))
+        found = {name: Decimal(spent) / _MILLION for name, spent in connection.execute(query)}
+        return {name: found.get(name, Decimal()) for name in names}
+
+    def _add(self, connection: Connection, periods: Sequence[BudgetPeriod], amount: Decimal) -> None:
+        for period in periods:
+            is_period = (budgets.c.conn_id == self._name, budgets.c.period == period.name)
+            more = _to_millionths(amount)
+            changed = connection.execute(update(budgets).where(*is_period).values(spent=budgets.c.spent + more))
+            if not changed.rowcount:
+                connection.execute(insert(budgets).values(conn_id=self._name, period=period.name, spent=more))
+
+
+def _to_millionths(amount: Decimal) -> int:
+    return int((amount * _MILLION).to_integral_value())

@@ -1,0 +1,199 @@
+"""The budget of a connection, over all tasks: what it allows, what counts, and what is and is not sent at its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpaas_provider.api.errors import CpaasBudgetReachedError
+from cpaas_provider.database.activity.budgets import BudgetTable
+from cpaas_provider.database.database import open_database
+from cpaas_provider.hooks._account import budget
+from cpaas_provider.hooks._account.options import BudgetOptions
+from cpaas_provider.hooks.cpaas import CpaasHook
+from cpaas_provider.operators.airtime import BuyAirtimeOperator
+from cpaas_provider.operators.otp import RequestOtpOperator
+from cpaas_provider.operators.sms import SendSmsOperator
+from tests.airflow.harness.campaigns import PRICE, counts, digits, limit_batches, requests, rows, sms
+from tests.airflow.harness.task_runner import TaskRunner, fault, forget_campaign_database
+from tests.airflow.harness.tries import Run, new_dag
+from tests.unit.database.conftest import postgres_url as postgres_url
+from tests.unit.database.conftest import sqlite_url as sqlite_url
+from tests.unit.database.conftest import url as url
+from tests.waiting import until
+
+LIMITS = BudgetOptions({"daily_budget": 1.0, "monthly_budget": 1.0}, "UTC", {})
+ROOT = Path(__file__).parents[3]
+ADA = f"+{digits(1)[0]}"
+
+
+@pytest.fixture(autouse=True)
+def database(airflow_db: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", url)
+    forget_campaign_database()
+    yield
+    forget_campaign_database()
+
+
+def spent(conn_id: str = "cpaas_default") -> dict[str, Decimal]:
+    """Return what was spent, in the day and in the month."""
+    names = [period.name for period in budget.ConnectionBudget(conn_id, LIMITS, open_database)._periods()]
+    with open_database() as opened:
+        found = BudgetTable(opened, conn_id).spent(names)
+    return dict(zip(("day", "month"), found.values(), strict=True))
+
+
+def one_task(task_runner: TaskRunner, operator: Any, **given: Any) -> Run:
+    with new_dag() as dag:
+        operator(task_id="one", **given)
+    return Run(task_runner, dag)
+
+
+class TestCampaigns:
+    def test_campaigns_of_all_dags_share_one_budget(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner, daily_budget=5 * PRICE, monthly_budget=1000)
+        assert counts(sms(task_runner, rows(3)).run_try().result) == {"sent": 3}
+        run = sms(task_runner, rows(4, 3))
+        done = run.run_try()
+        assert (done.state, done.number) == ("failed", 1)
+        assert counts(done.report) == {"sent": 2, "not_sent": 2}
+        assert "daily_budget (20) of connection 'cpaas_default' is reached: 20 is spent or reserved in" in done.error
+        assert "This request would cost about 4." in done.error
+        assert "4 recipients: 2 sent, 0 rejected, 0 unknown, 2 not sent" in done.error
+        assert (spent()["day"], spent()["month"]) == (20, 20)
+        limit_batches(task_runner, daily_budget=100)
+        run.clear()
+        assert counts(run.run_try().result) == {"sent": 4}
+
+    def test_monthly_budget_holds_beside_a_larger_daily_one(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner, daily_budget=1000, monthly_budget=2 * PRICE)
+        done = sms(task_runner, rows(4)).run_try()
+        assert counts(done.report) == {"sent": 2, "not_sent": 2}
+        assert "monthly_budget (8)" in done.error
+
+    def test_log_has_one_warning_at_four_fifths(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner, daily_budget=10 * PRICE)
+        done = sms(task_runner, rows(9)).run_try()
+        assert done.log.count("daily_budget (40) of connection 'cpaas_default' is reached to 80 % in") == 1
+
+    def test_rejected_and_unsent_requests_cost_nothing(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner, daily_budget=100, max_retries=0)
+        task_runner.sandbox.control("POST", "faults", dict(fault("send_sms", "rate_limit", retry_after=0)[2]))
+        assert sms(task_runner, rows(3)).run_try().state == "up_for_retry"
+        assert spent()["day"] == 0
+
+    def test_request_of_unknown_outcome_counts(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner, daily_budget=100, max_retries=0, timeout=0.3)
+        assert counts(sms(task_runner, rows(1)).run_try().result) == {"sent": 1}
+        task_runner.sandbox.control("POST", "faults", {**fault("send_sms", "error_500")[2], "times": 1})
+        done = sms(task_runner, rows(2, 1)).run_try()
+        assert counts(done.report) == {"sent": 1, "unknown_recipients": 1}
+        assert spent()["day"] == 3 * Decimal(PRICE)
+
+    def test_message_without_a_named_charge_ends_the_campaign_and_names_the_option(
+        self, task_runner: TaskRunner
+    ) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "no_charge"))
+        limit_batches(task_runner, daily_budget=100)
+        run = sms(task_runner, rows(3))
+        done = run.run_try()
+        assert (done.state, counts(done.report)) == ("failed", {"sent": 1, "not_sent": 2})
+        assert "The service names no charge of send_sms" in done.error
+        assert "Set price_per_message on the connection" in done.error
+        limit_batches(task_runner, daily_budget=100, price_per_message=5)
+        run.clear()
+        assert counts(run.run_try().result) == {"sent": 3}
+        assert spent()["day"] == 10
+
+
+class TestSingleRequests:
+    def test_airtime_counts_its_amount(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", daily_budget=150)
+        buy = {"network": "MTN", "amount": 100, "recipient": ADA}
+        assert one_task(task_runner, BuyAirtimeOperator, **buy).run_try().state == "success"
+        done = one_task(task_runner, BuyAirtimeOperator, **buy).run_try()
+        assert (done.state, requests(task_runner, "buy_airtime")) == ("failed", 1)
+        assert "This request would cost about 100." in done.error
+
+    def test_passcode_needs_a_price_and_counts_it(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", daily_budget=5)
+        done = one_task(task_runner, RequestOtpOperator, recipient=ADA).run_try()
+        assert (done.state, requests(task_runner, "request_otp")) == ("failed", 0)
+        assert "Set price_per_passcode on the connection" in done.error
+        task_runner.connect("cpaas_default", daily_budget=5, price_per_passcode=3)
+        assert one_task(task_runner, RequestOtpOperator, recipient=ADA).run_try().state == "success"
+        assert one_task(task_runner, RequestOtpOperator, recipient=ADA).run_try().state == "failed"
+        assert spent()["day"] == 3
+
+    def test_lookups_of_a_hook_client_count_and_reads_are_free(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", daily_budget=2, price_per_lookup=1)
+        with CpaasHook().get_conn() as client:
+            for _ in range(2):
+                client.lookup_phone(ADA)
+            with pytest.raises(CpaasBudgetReachedError):
+                client.lookup_phone(ADA)
+            assert client.get_contact_table().columns
+
+    def test_budget_of_another_connection_is_another(self, task_runner: TaskRunner) -> None:
+        for conn_id in ("one_budget", "other_budget"):
+            task_runner.connect(conn_id, daily_budget=PRICE)
+            send = {"recipients": [ADA], "content": "Hello", "cpaas_conn_id": conn_id}
+            assert one_task(task_runner, SendSmsOperator, **send).run_try().state == "success"
+
+    def test_unusable_database_prevents_sending(self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+        task_runner.connect("cpaas_default", daily_budget=PRICE)
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "postgresql://nobody@127.0.0.1:1/none")
+        send = {"recipients": [ADA], "content": "Hello", "use_suppression_list": False}
+        done = one_task(task_runner, SendSmsOperator, **send).run_try()
+        assert (done.state, requests(task_runner)) == ("up_for_retry", 0)
+        assert "The budget of connection 'cpaas_default' could not be checked" in done.error
+
+
+class TestProcesses:
+    BUDGET = 20
+
+    def start(self, task_runner: TaskRunner, url: str, *, count: int) -> subprocess.Popen[str]:
+        sandbox = task_runner.sandbox
+        command = [sys.executable, "-m", "tests.airflow.account.spending", sandbox.url, sandbox.api_key]
+        environment = {**os.environ, "AIRFLOW__CPAAS__DATABASE": url}
+        given = [str(self.BUDGET * PRICE), str(count)]
+        return subprocess.Popen([*command, *given], cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE)
+
+    def test_ten_processes_at_once_do_not_exceed_the_budget(self, task_runner: TaskRunner, url: str) -> None:
+        with open_database(url):
+            pass
+        processes = [self.start(task_runner, url, count=10) for _ in range(10)]
+        ends = [process.communicate(timeout=120)[0] for process in processes]
+        assert all(process.returncode == 0 for process in processes)
+        accepted = sum(int(end.split()[-1]) for end in ends)
+        # Every request costs the same, so that nothing exceeds the budget. It is used up.
+        assert accepted == requests(task_runner) == self.BUDGET
+        assert task_runner.sandbox.counters()["charged"] == self.BUDGET * PRICE
+        assert spent("busy")["day"] == Decimal(self.BUDGET * PRICE)
+
+    def test_kill_between_reservation_and_settlement_counts_the_request_once(
+        self, task_runner: TaskRunner, url: str
+    ) -> None:
+        with open_database(url):
+            pass
+        first = self.start(task_runner, url, count=3)
+        assert first.communicate(timeout=60)[0].split()[-1] == "3"
+        task_runner.sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "latency", "ms": 20_000})
+        killed = self.start(task_runner, url, count=1)
+        until(lambda: spent("busy")["day"] == 4 * Decimal(PRICE))
+        killed.send_signal(signal.SIGKILL)
+        killed.communicate()
+        task_runner.sandbox.control("DELETE", "faults")
+        # The reservation of the killed process stays, once.
+        assert spent("busy")["day"] == 4 * Decimal(PRICE)
+        last = self.start(task_runner, url, count=self.BUDGET)
+        assert last.communicate(timeout=60)[0].split()[-1] == str(self.BUDGET - 4)
+        assert spent("busy")["day"] == Decimal(self.BUDGET * PRICE)

@@ -1,0 +1,33 @@
+"""A process that sends until its connection is stopped: ``python -m tests.unit.hooks.stopped``.
+
+Its arguments are the address and key of the service. It says when it has sent, and at the end how often, and why no
+more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+
+from cpaas_provider.api.errors import CpaasConnectionStoppedError
+from cpaas_provider.hooks.connection import CpaasConnection
+
+
+async def main(url: str, api_key: str) -> None:
+    sent = 0
+    async with CpaasConnection(
+        url, api_key, {"requests_per_second": 40.0}, conn_id="busy"
+    ).make_async_client() as client:
+        try:
+            for number in itertools.count():
+                await client.send_sms(["+2348031234567"], sender_id="Shop", content=str(number))
+                sent += 1
+                if sent == 1:
+                    print("sending", flush=True)
+        except CpaasConnectionStoppedError as error:
+            print(sent, error, flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
