@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 from pydantic import ValidationError
@@ -22,13 +22,14 @@ from cpaas_provider.api import errors
 from cpaas_provider.api.backoff import backoff
 from cpaas_provider.api.endpoints import REVOKE_OTP, Endpoint, RetrySafety
 from cpaas_provider.api.http.wire import Delay, HttpResponse, OutgoingRequest, TransportFailure
-from cpaas_provider.api.models.base import NUMBERS, WireRequest
+from cpaas_provider.api.models.base import NUMBERS
 from cpaas_provider.api.rate_limit import Pace
 from cpaas_provider.api.redact import RequestSecrets
-from cpaas_provider.api.responses.error_items import is_message_error, rejected_recipients
-from cpaas_provider.api.responses.failures import check_for_insufficient_balance, describe, failure
 from cpaas_provider.api.responses.parsing import parse_response
 from cpaas_provider.api.settings import ClientSettings
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.models.base import WireRequest
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -142,12 +143,17 @@ def _outcome(call: RunnableCall[T_co], settings: ClientSettings, fields: Mapping
             private = RequestSecrets(settings.api_key, fields)
             result: T_co = parse_response(call.endpoint, reply, private, fields)
         except errors.CpaasRejectedError as error:
+            from cpaas_provider.api.responses.error_items import is_message_error, rejected_recipients
+            from cpaas_provider.api.responses.failures import check_for_insufficient_balance
+
             error = check_for_insufficient_balance(error, call.endpoint, settings.insufficient_balance_words)
             error.rejected_recipients = rejected_recipients(error.items, fields)
             error.is_message_error = is_message_error(error.items, fields)
             raise error from None
         return result
     if isinstance(reply, TransportFailure):
+        from cpaas_provider.api.responses.failures import failure
+
         raise failure(call.endpoint, reply, settings.origin)
     raise TypeError("a reply must be an HttpResponse or a TransportFailure")
 
@@ -206,9 +212,10 @@ def _json(fields: Mapping[str, Any]) -> bytes:
 def _segment(endpoint: Endpoint[Any], name: str, value: str) -> str:
     # "." and ".." would change the path, percent-encoded or not.
     if not value.strip("."):
-        item = errors.ErrorItem(name, "is not an id")
         raise errors.CpaasInvalidRequestError(
-            f"{endpoint.operation}: {describe(item)}. Nothing was sent.", operation=endpoint.operation, items=(item,)
+            f"{endpoint.operation}: {name}: is not an id. Nothing was sent.",
+            operation=endpoint.operation,
+            items=(errors.ErrorItem(name, "is not an id"),),
         )
     return quote(value, safe="")
 
