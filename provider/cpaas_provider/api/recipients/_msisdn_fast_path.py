@@ -11,9 +11,12 @@ import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneMetadata
-from phonenumbers.phonemetadata import PhoneNumberDesc
+from cpaas_provider.api.recipients._numbering_plans import REGIONS, NumberingPlan
+
+if TYPE_CHECKING:
+    from phonenumbers.phonemetadata import PhoneNumberDesc
 
 PLAIN = re.compile(r"\+[1-9][0-9]{6,16}|(?!00)[0-9]{7,17}")
 """The forms that are read here: only digits, with or without a plus before them."""
@@ -82,14 +85,14 @@ def _parse_national(digits: str, plan: _Plan, exit_code: Matcher) -> str | None:
 @functools.cache  # at most one entry for each combination of three digits
 def _plan(start: str) -> _Plan | None:
     for size in range(1, _LONGEST_COUNTRY_CODE + 1):
-        regions = COUNTRY_CODE_TO_REGION_CODE.get(int(start[:size]))
+        regions = REGIONS.get(int(start[:size]))
         if regions is not None:
             return _plan_of(start[:size], regions[0])
     return None
 
 
 def _plan_of(code: str, region: str) -> _Plan | None:
-    metadata = PhoneMetadata.metadata_for_region_or_calling_code(int(code), region)
+    metadata = NumberingPlan.metadata_for_region_or_calling_code(int(code), region)
     general = metadata.general_desc if metadata is not None else None
     if metadata is None or general is None:
         return None
@@ -120,11 +123,11 @@ def _pattern(kind: PhoneNumberDesc, general: PhoneNumberDesc) -> str:
 @functools.cache  # at most one entry for each region
 def _plan_of_region(region: str) -> tuple[_Plan, Matcher] | None:
     """Return a region's numbering plan, and what matches its exit code."""
-    metadata = PhoneMetadata.metadata_for_region(region)
+    metadata = NumberingPlan.metadata_for_region(region)
     # If regions share a country code, the library uses the plan of the first of them. Other regions are left to it.
     if metadata is None or metadata.leading_digits is not None or metadata.country_code is None:
         return None
-    if COUNTRY_CODE_TO_REGION_CODE[metadata.country_code][0] != region:
+    if REGIONS[metadata.country_code][0] != region:
         return None
     plan = _plan_of(str(metadata.country_code), region)
     return None if plan is None else (plan, re.compile(metadata.international_prefix or _NEVER).match)

@@ -13,7 +13,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.endpoints import REFERENCE, Echo, Endpoint, RetrySafety
-from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, NumberReader
+from cpaas_provider.api.recipients.invalid import InvalidMsisdnError
+from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.api.responses.values import is_empty, named_code
 
 if TYPE_CHECKING:
