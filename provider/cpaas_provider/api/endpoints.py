@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from cpaas_provider.api import errors
 
@@ -46,8 +46,7 @@ class RetrySafety(Enum):
     """Spends money at once: retried like an unsafe request, but not after a 503 or a 425."""
 
 
-@dataclass(frozen=True)
-class Echo:
+class Echo(NamedTuple):
     """A field of the response that repeats one of the request (``responses.echo`` compares them).
 
     :param response: the field of the response, with the names of the objects around it

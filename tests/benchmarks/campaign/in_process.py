@@ -24,9 +24,10 @@ from cpaas_provider.api.recipients.reader import RecipientReader
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions
-from cpaas_provider.sending.campaign.content import SMS, Content
+from cpaas_provider.sending.campaign.content import Content
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
+from cpaas_provider.sending.channels import SMS
 from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import StateStore, TryInfo

@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cpaas_provider.api.recipients._numbering_plans import REGIONS, NumberingPlan
 
@@ -26,8 +25,7 @@ _NEVER = "(?!)"
 Matcher = Callable[[str], re.Match[str] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(NamedTuple):
     """The numbering plan of a country code, that of its first region if several share it.
 
     :param pattern: matches the digits of a number with its country code. Excludes numbers from

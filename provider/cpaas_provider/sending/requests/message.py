@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.recipients.invalid import InvalidRecipientError
@@ -21,7 +21,7 @@ from cpaas_provider.api.text.sms import (
     strip_byte_order_marks,
 )
 from cpaas_provider.api.values import no_value_reason, readable_text
-from cpaas_provider.sending.campaign import content
+from cpaas_provider.sending import channels
 from cpaas_provider.sending.errors import (
     InvalidRequestError,
     MissingValuesError,
@@ -35,15 +35,14 @@ from cpaas_provider.sending.spec import RequestResult, SendSpec, channel_of
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call
     from cpaas_provider.api.models.messages import Message
-    from cpaas_provider.sending.campaign.content import Channel
+    from cpaas_provider.sending.channels import Channel
     from cpaas_provider.sending.spec import Client, Outcome, OutcomeProbe
 
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class MessageKind:
+class MessageKind(NamedTuple):
     """How SMS and email differ.
 
     :param channel: how its recipients and requests are written
@@ -60,14 +59,14 @@ class MessageKind:
 
 
 SMS = MessageKind(
-    content.SMS,
+    channels.SMS,
     "sender_id",
     "No sender ID is set. Nothing was sent. Set sender_id on the task or on the connection.",
     ("content",),
     ("encoding", "pages"),
 )
 EMAIL = MessageKind(
-    content.EMAIL,
+    channels.EMAIL,
     "email_sender_id",
     "No sender address is set. Nothing was sent. Set sender_id on the task or email_sender_id on the connection.",
     ("content", "subject"),

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-from cpaas_provider.sending.campaign.content import SMS, Content
+from cpaas_provider.sending.campaign.content import Content
 from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable
+from cpaas_provider.sending.channels import SMS
 from cpaas_provider.sending.journal.hashing import KeyedHasher, task_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import Intent, LogEntry, Result, State
