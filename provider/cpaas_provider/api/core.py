@@ -57,7 +57,39 @@ class Call(Generic[T_co]):
 
         :raises CpaasInvalidRequestError: when a field breaks the contract; all such fields are named, no value is shown
         """
-        return _build(self.endpoint, self.fields, settings)
+        endpoint = self.endpoint
+        provided = {name: value for name, value in self.fields.items() if value is not None}
+        try:
+            request = endpoint.request.model_validate(provided, context={NUMBERS: settings.numbers})
+        except ValidationError as error:
+            raise _invalid(endpoint, error) from None
+        if (recipients := getattr(request, "recipients", None)) is None:
+            recipient = getattr(request, "recipient", None)
+            recipients = [] if recipient is None else [recipient]
+        check_allowlist(endpoint, recipients, settings)
+        fields, encoded = _wire_fields(endpoint, request)
+        path = settings.otp_revoke_path if endpoint is REVOKE_OTP else endpoint.path
+        path_fields = _PLACEHOLDER.findall(path) if "{" in path else ()
+        if path_fields:
+            path = _PLACEHOLDER.sub(lambda match: _segment(endpoint, match[1], fields[match[1]]), path)
+        url = settings.base_url + path
+        remaining_fields = (
+            {name: value for name, value in fields.items() if name not in path_fields} if path_fields else fields
+        )
+        headers = {
+            "Authorization": settings.authorization,
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            # Lookups have one URL for all numbers, so a cache on the way would mix up their answers.
+            "Cache-Control": "no-store, no-cache",
+            "User-Agent": f"airflow-provider-cpaas/{__version__}",
+        }
+        if endpoint.query_params:
+            return OutgoingRequest(endpoint.method, f"{url}?{urlencode(remaining_fields)}", headers), fields
+        if not remaining_fields:
+            return OutgoingRequest(endpoint.method, url, headers), fields
+        body = encoded if remaining_fields is fields else _ENCODER.encode(remaining_fields).encode()
+        return OutgoingRequest(endpoint.method, url, headers | {"Content-Type": "application/json"}, body), fields
 
 
 class RunnableCall(Protocol[T_co]):
@@ -69,43 +101,6 @@ class RunnableCall(Protocol[T_co]):
 
     def build(self, settings: ClientSettings) -> tuple[OutgoingRequest, Mapping[str, Any]]:
         """Return the request, and the fields it was made from; raises as ``Call.build`` does."""
-
-
-def _build(
-    endpoint: Endpoint[Any], arguments: Mapping[str, Any], settings: ClientSettings
-) -> tuple[OutgoingRequest, Mapping[str, Any]]:
-    provided = {name: value for name, value in arguments.items() if value is not None}
-    try:
-        request = endpoint.request.model_validate(provided, context={NUMBERS: settings.numbers})
-    except ValidationError as error:
-        raise _invalid(endpoint, error) from None
-    if (recipients := getattr(request, "recipients", None)) is None:
-        recipient = getattr(request, "recipient", None)
-        recipients = [] if recipient is None else [recipient]
-    check_allowlist(endpoint, recipients, settings)
-    fields, encoded = _wire_fields(endpoint, request)
-    path = settings.otp_revoke_path if endpoint is REVOKE_OTP else endpoint.path
-    path_fields = _PLACEHOLDER.findall(path) if "{" in path else ()
-    if path_fields:
-        path = _PLACEHOLDER.sub(lambda match: _segment(endpoint, match[1], fields[match[1]]), path)
-    url = settings.base_url + path
-    remaining_fields = (
-        {name: value for name, value in fields.items() if name not in path_fields} if path_fields else fields
-    )
-    headers = {
-        "Authorization": settings.authorization,
-        "Accept": "application/json",
-        "Accept-Encoding": "identity",
-        # Lookups have one URL for all numbers, so a cache on the way would mix up their answers.
-        "Cache-Control": "no-store, no-cache",
-        "User-Agent": f"airflow-provider-cpaas/{__version__}",
-    }
-    if endpoint.query_params:
-        return OutgoingRequest(endpoint.method, f"{url}?{urlencode(remaining_fields)}", headers), fields
-    if not remaining_fields:
-        return OutgoingRequest(endpoint.method, url, headers), fields
-    body = encoded if remaining_fields is fields else _json(remaining_fields)
-    return OutgoingRequest(endpoint.method, url, headers | {"Content-Type": "application/json"}, body), fields
 
 
 def run_call(call: RunnableCall[T_co], settings: ClientSettings, rate_limiter: Pace) -> Generator[Step, Reply, T_co]:
@@ -192,7 +187,7 @@ def _wire_fields(endpoint: Endpoint[Any], request: WireRequest) -> tuple[dict[st
     """
     try:
         fields = request.wire_fields()
-        encoded = _json(fields)
+        encoded = _ENCODER.encode(fields).encode()
     except (ValueError, RecursionError):
         # The error may quote the value, so it must not become the context of ours, which is raised below.
         pass
@@ -203,10 +198,6 @@ def _wire_fields(endpoint: Endpoint[Any], request: WireRequest) -> tuple[dict[st
         "Nothing was sent.",
         operation=endpoint.operation,
     )
-
-
-def _json(fields: Mapping[str, Any]) -> bytes:
-    return _ENCODER.encode(fields).encode()
 
 
 def _segment(endpoint: Endpoint[Any], name: str, value: str) -> str:

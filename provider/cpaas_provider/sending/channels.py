@@ -31,11 +31,6 @@ class Channel(NamedTuple):
     mask: Callable[[str], str]
     build_call: Callable[..., Call[Any]]
 
-    @property
-    def operation(self) -> str:
-        """The client's method."""
-        return self.endpoint.operation
-
 
 SMS = Channel(SEND_SMS, "phone", Msisdn, mask_msisdn, operations.send_sms)
 EMAIL = Channel(SEND_EMAIL, "email", EmailAddress, mask_email, operations.send_email)

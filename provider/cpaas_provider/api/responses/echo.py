@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +101,10 @@ def _parts(body: Any) -> list[Mapping[str, Any]]:
 
 def _named(echo: Echo, record: Any, body: Any) -> Iterator[Any]:
     """Yield what a response names: in the record, and a reference also in the envelope around it, or within it."""
-    yield reduce(lambda part, name: getattr(part, name, None), echo.response.split("."), record)
+    value = record
+    for name in echo.response.split("."):
+        value = getattr(value, name, None)
+    yield value
     if echo is REFERENCE:
         yield from (text for part in _parts(body) if isinstance(text := part.get(echo.response), str))
 

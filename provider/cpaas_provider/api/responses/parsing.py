@@ -43,7 +43,10 @@ def parse_response(
     :raises CpaasError: if the outcome is not sent, rejected or unknown
     """
     fields = fields or {}
-    body = _json(response)
+    try:
+        body = json.loads(response.body)
+    except (ValueError, RecursionError):
+        body = NOT_JSON
     resource, defect = _resource(endpoint, response, body, private)
     if defect is None:
         reason = contradicts(endpoint, resource, body, fields)
@@ -113,13 +116,6 @@ def _with_rejected(
         return message
     rejection = f"{endpoint.operation}: the service accepted the request. In its response, {'; '.join(remarks)}."
     return message.model_copy(update={"rejected_recipients": rejected, "rejection": rejection})
-
-
-def _json(response: HttpResponse) -> Any:
-    try:
-        return json.loads(response.body)
-    except (ValueError, RecursionError):
-        return NOT_JSON
 
 
 def _location(location: tuple[int | str, ...]) -> str:

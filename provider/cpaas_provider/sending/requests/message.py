@@ -74,7 +74,7 @@ EMAIL = MessageKind(
 _STRIPPED_FIELDS = frozenset({"sender_id", "reply_to"})
 """Fields whose blanks at both ends are removed before they are sent."""
 
-MESSAGE_KINDS = {kind.channel.operation: kind for kind in (SMS, EMAIL)}
+MESSAGE_KINDS = {kind.channel.endpoint.operation: kind for kind in (SMS, EMAIL)}
 
 
 def sender_of(kind: MessageKind, sender_id: str | None, connection: SendSettings) -> str:
@@ -206,7 +206,7 @@ class MessageRequest(SingleRequest):
     @property
     def operation(self) -> str:
         """The name of the operation."""
-        return self.kind.channel.operation
+        return self.kind.channel.endpoint.operation
 
     @property
     def suppression_scope(self) -> SuppressionScope:
@@ -298,6 +298,8 @@ class MessageRequest(SingleRequest):
         """Return the pages of all recipients that ``encoding="gsm7"`` saves."""
         content = self.body.get("content")
         if not content or channel_of(self.operation, self.body) != "sms":
+            return 0
+        if not entries and is_gsm7(content):
             return 0
         names = _names_of(entries)
         saved = gsm7_savings(content, names, placeholder_format)

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneMetadata, PhoneNumberType
 
 from cpaas_provider.api.recipients import _numbering_plans
-from cpaas_provider.api.recipients._msisdn_fast_path import PLAIN, parse_plain
 from cpaas_provider.api.recipients.invalid import InvalidMsisdnError
-from cpaas_provider.api.recipients.msisdn import NumberCheck, NumberReader, normalise_msisdn
+from cpaas_provider.api.recipients.msisdn import PLAIN, NumberCheck, NumberReader, normalise_msisdn, parse_plain
 
 REGIONS = sorted(phonenumbers.SUPPORTED_REGIONS)
 CODES = sorted(COUNTRY_CODE_TO_REGION_CODE)
