@@ -27,10 +27,10 @@ from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions
 from cpaas_provider.sending.campaign.content import Content
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
-from cpaas_provider.sending.channels import SMS
 from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
+from cpaas_provider.sending.requests.channels import SMS
 from cpaas_provider.sending.spec import UnknownPolicy
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ParquetSource, SqlSource
 from cpaas_provider.sources.base import Source

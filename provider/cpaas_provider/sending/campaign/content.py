@@ -18,7 +18,7 @@ from cpaas_provider.api.text import MessageTemplate, has_control_character, name
 from cpaas_provider.api.text.sms import SmsEstimator, SmsLength, SmsWriter
 from cpaas_provider.api.values import missing_word, plain_texts, readable_text
 from cpaas_provider.sending.campaign.message_series import MessageSeries, SeriesMessage
-from cpaas_provider.sending.channels import Channel
+from cpaas_provider.sending.requests.channels import Channel
 from cpaas_provider.sending.spec import RequestResult
 
 if TYPE_CHECKING:

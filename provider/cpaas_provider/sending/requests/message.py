@@ -21,7 +21,6 @@ from cpaas_provider.api.text.sms import (
     strip_byte_order_marks,
 )
 from cpaas_provider.api.values import no_value_reason, readable_text
-from cpaas_provider.sending import channels
 from cpaas_provider.sending.errors import (
     InvalidRequestError,
     MissingValuesError,
@@ -29,13 +28,14 @@ from cpaas_provider.sending.errors import (
     NoSenderError,
     TooManyRecipientsError,
 )
+from cpaas_provider.sending.requests import channels
 from cpaas_provider.sending.requests.request import SendSettings, SingleRequest, SuppressionScope
 from cpaas_provider.sending.spec import RequestResult, SendSpec, channel_of
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call
     from cpaas_provider.api.models.messages import Message
-    from cpaas_provider.sending.channels import Channel
+    from cpaas_provider.sending.requests.channels import Channel
     from cpaas_provider.sending.spec import Client, Outcome, OutcomeProbe
 
 

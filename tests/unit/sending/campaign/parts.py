@@ -11,11 +11,11 @@ from typing import Any
 
 from cpaas_provider.sending.campaign.content import Content
 from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable
-from cpaas_provider.sending.channels import SMS
 from cpaas_provider.sending.journal.hashing import KeyedHasher, task_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import Intent, LogEntry, Result, State
 from cpaas_provider.sending.journal.store import TryInfo
+from cpaas_provider.sending.requests.channels import SMS
 from cpaas_provider.sources.base import InvalidRow, Row
 
 SECRETS = ("sk_first_key", "sk_second_key", "sk_third_key")
