@@ -24,8 +24,9 @@ from tests.unit.docs import ROOT
 
 PACKAGE = str(ROOT / "provider" / "cpaas_provider")
 COMPREHENSION = re.compile(r"<(listcomp|setcomp|dictcomp|genexpr)>$")
-# Distinct functions and files of each way. A change that needs more says why.
-MOST = {"send": (384, 61), "campaign": (508, 90), "sync": (475, 80)}
+# Distinct functions and files of each way. A change that needs more says why. One of them is the timer of a connection,
+# which fires only on a slow machine.
+MOST = {"send": (385, 61), "campaign": (509, 90), "sync": (476, 80)}
 
 
 class CallRecorder:
