@@ -65,7 +65,7 @@ def planned(
     message = Content(
         SMS, {"sender_id": "Shop", "content": TEXT}, [TEXT], {name: name for name in COLUMNS}, measured=True
     )
-    ledger = JournalLog(store, [API_KEY], ("task", "bench"), SMS.operation, TryInfo(1, 0, 0))
+    ledger = JournalLog(store, [API_KEY], ("task", "bench"), SMS.endpoint.operation, TryInfo(1, 0, 0))
     with RecipientTable() as plan:
         campaign = Campaign(plan, ledger, message, CampaignOptions(recipients, 4 * in_flight), NoDelivery())
         planner = RecipientLoader(plan, message, ledger.hasher, reader=RecipientReader(message.channel.recipients))

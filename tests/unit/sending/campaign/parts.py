@@ -21,7 +21,7 @@ from cpaas_provider.sources.base import InvalidRow, Row
 SECRETS = ("sk_first_key", "sk_second_key", "sk_third_key")
 IDENTITY = task_identity("campaign", "manual__1", "send", -1)
 PRINTS = KeyedHasher(SECRETS[0], IDENTITY)
-OPERATION = SMS.operation
+OPERATION = SMS.endpoint.operation
 WHEN = datetime(2026, 3, 1, tzinfo=UTC)
 BODY = PRINTS.body({"sender_id": "Shop", "content": "Hello"})
 FIRST_TRY = TryInfo(number=1, max_tries=3, retries=3)
