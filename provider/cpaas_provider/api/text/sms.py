@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.text import MessageTemplate, named_in, shorten_to_fit
@@ -127,7 +128,8 @@ def _replaced(text: str) -> str:
     return unicodedata.normalize("NFC", text).translate(_REPLACEMENTS)
 
 
-class SmsLength(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SmsLength:
     """The length of a text as SMS.
 
     :param encoding: ``GSM-7`` or ``UCS-2``
