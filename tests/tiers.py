@@ -55,6 +55,7 @@ PLACES = {
         "tests/airflow/contacts/test_sync_attacked.py",
         "tests/airflow/campaigns/test_example.py",
         "tests/airflow/test_example_dags.py",
+        "tests/airflow/test_import_cost.py",
         "tests/airflow/test_odd_service.py",
         "tests/airflow/journal/test_late_writes.py",
         "tests/airflow/journal/test_timeouts.py",

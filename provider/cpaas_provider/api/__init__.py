@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError as InvalidEmailAddressError
     from cpaas_provider.api.recipients.email_address import mask_email as mask_email
     from cpaas_provider.api.recipients.email_address import normalise_email as normalise_email
-    from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError as InvalidMsisdnError
+    from cpaas_provider.api.recipients.invalid import InvalidMsisdnError as InvalidMsisdnError
     from cpaas_provider.api.recipients.msisdn import mask_msisdn as mask_msisdn
     from cpaas_provider.api.recipients.msisdn import normalise_msisdn as normalise_msisdn
     from cpaas_provider.api.text.sms import SmsLength as SmsLength
@@ -58,7 +58,8 @@ _HOMES = {
         "CpaasUnknownOutcomeError",
     ),
     "models.otp": ("OtpOutcome",),
-    "recipients.msisdn": ("InvalidMsisdnError", "mask_msisdn", "normalise_msisdn"),
+    "recipients.invalid": ("InvalidMsisdnError",),
+    "recipients.msisdn": ("mask_msisdn", "normalise_msisdn"),
     "text.sms": ("SmsLength", "measure_sms"),
 }
 

@@ -132,7 +132,7 @@ def is_missing_word(text: str) -> bool:
 
 def is_missing_argument(text: str) -> bool:
     """Return whether an argument is such a word. In a cell, ``none`` may be an answer."""
-    return text == "none" or is_missing_word(text)
+    return text == "none" or text in _MISSING_VALUE_WORDS
 
 
 def missing_value_reason(text: str) -> str | None:

@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 from pydantic import ValidationError
@@ -22,13 +22,14 @@ from cpaas_provider.api import errors
 from cpaas_provider.api.backoff import backoff
 from cpaas_provider.api.endpoints import REVOKE_OTP, Endpoint, RetrySafety
 from cpaas_provider.api.http.wire import Delay, HttpResponse, OutgoingRequest, TransportFailure
-from cpaas_provider.api.models.base import NUMBERS, WireRequest
+from cpaas_provider.api.models.base import NUMBERS
 from cpaas_provider.api.rate_limit import Pace
 from cpaas_provider.api.redact import RequestSecrets
-from cpaas_provider.api.responses.error_items import is_message_error, rejected_recipients
-from cpaas_provider.api.responses.failures import check_for_insufficient_balance, describe, failure
 from cpaas_provider.api.responses.parsing import parse_response
 from cpaas_provider.api.settings import ClientSettings
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.models.base import WireRequest
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -56,7 +57,39 @@ class Call(Generic[T_co]):
 
         :raises CpaasInvalidRequestError: when a field breaks the contract; all such fields are named, no value is shown
         """
-        return _build(self.endpoint, self.fields, settings)
+        endpoint = self.endpoint
+        provided = {name: value for name, value in self.fields.items() if value is not None}
+        try:
+            request = endpoint.request.model_validate(provided, context={NUMBERS: settings.numbers})
+        except ValidationError as error:
+            raise _invalid(endpoint, error) from None
+        if (recipients := getattr(request, "recipients", None)) is None:
+            recipient = getattr(request, "recipient", None)
+            recipients = [] if recipient is None else [recipient]
+        check_allowlist(endpoint, recipients, settings)
+        fields, encoded = _wire_fields(endpoint, request)
+        path = settings.otp_revoke_path if endpoint is REVOKE_OTP else endpoint.path
+        path_fields = _PLACEHOLDER.findall(path) if "{" in path else ()
+        if path_fields:
+            path = _PLACEHOLDER.sub(lambda match: _segment(endpoint, match[1], fields[match[1]]), path)
+        url = settings.base_url + path
+        remaining_fields = (
+            {name: value for name, value in fields.items() if name not in path_fields} if path_fields else fields
+        )
+        headers = {
+            "Authorization": settings.authorization,
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            # Lookups have one URL for all numbers, so a cache on the way would mix up their answers.
+            "Cache-Control": "no-store, no-cache",
+            "User-Agent": f"airflow-provider-cpaas/{__version__}",
+        }
+        if endpoint.query_params:
+            return OutgoingRequest(endpoint.method, f"{url}?{urlencode(remaining_fields)}", headers), fields
+        if not remaining_fields:
+            return OutgoingRequest(endpoint.method, url, headers), fields
+        body = encoded if remaining_fields is fields else _ENCODER.encode(remaining_fields).encode()
+        return OutgoingRequest(endpoint.method, url, headers | {"Content-Type": "application/json"}, body), fields
 
 
 class RunnableCall(Protocol[T_co]):
@@ -68,43 +101,6 @@ class RunnableCall(Protocol[T_co]):
 
     def build(self, settings: ClientSettings) -> tuple[OutgoingRequest, Mapping[str, Any]]:
         """Return the request, and the fields it was made from; raises as ``Call.build`` does."""
-
-
-def _build(
-    endpoint: Endpoint[Any], arguments: Mapping[str, Any], settings: ClientSettings
-) -> tuple[OutgoingRequest, Mapping[str, Any]]:
-    provided = {name: value for name, value in arguments.items() if value is not None}
-    try:
-        request = endpoint.request.model_validate(provided, context={NUMBERS: settings.numbers})
-    except ValidationError as error:
-        raise _invalid(endpoint, error) from None
-    if (recipients := getattr(request, "recipients", None)) is None:
-        recipient = getattr(request, "recipient", None)
-        recipients = [] if recipient is None else [recipient]
-    check_allowlist(endpoint, recipients, settings)
-    fields, encoded = _wire_fields(endpoint, request)
-    path = settings.otp_revoke_path if endpoint is REVOKE_OTP else endpoint.path
-    path_fields = _PLACEHOLDER.findall(path) if "{" in path else ()
-    if path_fields:
-        path = _PLACEHOLDER.sub(lambda match: _segment(endpoint, match[1], fields[match[1]]), path)
-    url = settings.base_url + path
-    remaining_fields = (
-        {name: value for name, value in fields.items() if name not in path_fields} if path_fields else fields
-    )
-    headers = {
-        "Authorization": settings.authorization,
-        "Accept": "application/json",
-        "Accept-Encoding": "identity",
-        # Lookups have one URL for all numbers, so a cache on the way would mix up their answers.
-        "Cache-Control": "no-store, no-cache",
-        "User-Agent": f"airflow-provider-cpaas/{__version__}",
-    }
-    if endpoint.query_params:
-        return OutgoingRequest(endpoint.method, f"{url}?{urlencode(remaining_fields)}", headers), fields
-    if not remaining_fields:
-        return OutgoingRequest(endpoint.method, url, headers), fields
-    body = encoded if remaining_fields is fields else _json(remaining_fields)
-    return OutgoingRequest(endpoint.method, url, headers | {"Content-Type": "application/json"}, body), fields
 
 
 def run_call(call: RunnableCall[T_co], settings: ClientSettings, rate_limiter: Pace) -> Generator[Step, Reply, T_co]:
@@ -142,12 +138,17 @@ def _outcome(call: RunnableCall[T_co], settings: ClientSettings, fields: Mapping
             private = RequestSecrets(settings.api_key, fields)
             result: T_co = parse_response(call.endpoint, reply, private, fields)
         except errors.CpaasRejectedError as error:
+            from cpaas_provider.api.responses.error_items import is_message_error, rejected_recipients
+            from cpaas_provider.api.responses.failures import check_for_insufficient_balance
+
             error = check_for_insufficient_balance(error, call.endpoint, settings.insufficient_balance_words)
             error.rejected_recipients = rejected_recipients(error.items, fields)
             error.is_message_error = is_message_error(error.items, fields)
             raise error from None
         return result
     if isinstance(reply, TransportFailure):
+        from cpaas_provider.api.responses.failures import failure
+
         raise failure(call.endpoint, reply, settings.origin)
     raise TypeError("a reply must be an HttpResponse or a TransportFailure")
 
@@ -186,7 +187,7 @@ def _wire_fields(endpoint: Endpoint[Any], request: WireRequest) -> tuple[dict[st
     """
     try:
         fields = request.wire_fields()
-        encoded = _json(fields)
+        encoded = _ENCODER.encode(fields).encode()
     except (ValueError, RecursionError):
         # The error may quote the value, so it must not become the context of ours, which is raised below.
         pass
@@ -199,16 +200,13 @@ def _wire_fields(endpoint: Endpoint[Any], request: WireRequest) -> tuple[dict[st
     )
 
 
-def _json(fields: Mapping[str, Any]) -> bytes:
-    return _ENCODER.encode(fields).encode()
-
-
 def _segment(endpoint: Endpoint[Any], name: str, value: str) -> str:
     # "." and ".." would change the path, percent-encoded or not.
     if not value.strip("."):
-        item = errors.ErrorItem(name, "is not an id")
         raise errors.CpaasInvalidRequestError(
-            f"{endpoint.operation}: {describe(item)}. Nothing was sent.", operation=endpoint.operation, items=(item,)
+            f"{endpoint.operation}: {name}: is not an id. Nothing was sent.",
+            operation=endpoint.operation,
+            items=(errors.ErrorItem(name, "is not an id"),),
         )
     return quote(value, safe="")
 

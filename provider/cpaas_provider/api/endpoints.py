@@ -1,39 +1,32 @@
 """The 14 operations of the service as data (contract.md 4).
 
 The request's fields fill the ``{placeholders}`` of the same name in the path. The other fields go into the query or
-the JSON body.
+the JSON body. Each endpoint names its models, and loads them when it is first used: a task uses those of one operation,
+and the models of all take as long to load as its request takes.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from types import NoneType
-from typing import Any, Generic, TypeVar
-
-from pydantic import TypeAdapter
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from cpaas_provider.api import errors
-from cpaas_provider.api.models.airtime import AirtimePurchase, BuyAirtimeRequest
-from cpaas_provider.api.models.base import WireRequest
-from cpaas_provider.api.models.contacts import (
-    ContactRowRecord,
-    ContactTable,
-    CreateRowRequest,
-    RowReference,
-    UpdateRowRequest,
-)
-from cpaas_provider.api.models.lookup import LookupPhoneRequest, PhoneLookup
-from cpaas_provider.api.models.messages import EmailMessage, SendEmailRequest, SendSmsRequest, SmsMessage
-from cpaas_provider.api.models.otp import (
-    FindOtpsRequest,
-    OtpReference,
-    OtpToken,
-    RequestOtpRequest,
-    VerifyOtpRequest,
-)
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+    from cpaas_provider.api.models.airtime import AirtimePurchase
+    from cpaas_provider.api.models.base import WireRequest
+    from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
+    from cpaas_provider.api.models.email import EmailMessage
+    from cpaas_provider.api.models.lookup import PhoneLookup
+    from cpaas_provider.api.models.otp import OtpToken
+    from cpaas_provider.api.models.sms import SmsMessage
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -53,8 +46,7 @@ class RetrySafety(Enum):
     """Spends money at once: retried like an unsafe request, but not after a 503 or a 425."""
 
 
-@dataclass(frozen=True)
-class Echo:
+class Echo(NamedTuple):
     """A field of the response that repeats one of the request (``responses.echo`` compares them).
 
     :param response: the field of the response, with the names of the objects around it
@@ -73,30 +65,56 @@ class Echo:
 
 @dataclass(frozen=True)
 class Endpoint(Generic[T_co]):
-    """One operation: its request, its response, and when it may be retried."""
+    """One operation: its request, its response, and when it may be retried.
+
+    :param request_model: the model of the request, as ``module.name`` in ``api.models``
+    :param resource_model: the model of the response, in the same way, or ``list[module.name]``. ``None`` if it has no
+        resource. The type of the constant says the same, and a test compares both
+    :param rejections: the error class of a rejection by its status; ``None`` stands for every other one with an error
+        as its body
+    :param absent_field: the field of the response that is null if what the request names does not exist
+    :param sends_message: whether it sends a message, so that the resource names recipients
+    """
 
     operation: str
     method: str
     path: str
-    request: type[WireRequest]
-    resource: type[T_co]
+    request_model: str
+    resource_model: str | None
     retry_safety: RetrySafety
     query_params: bool = False
     rejections: Mapping[int | None, type[errors.CpaasRejectedError]] = field(default_factory=dict)
-    """The error class of a rejection by its status; ``None`` stands for every other one with an error as its body."""
     echoes: tuple[Echo, ...] = ()
     absent_field: str | None = None
-    """The field of the response that is null if what the request names does not exist."""
+    sends_message: bool = False
 
     @property
     def allows_empty_response(self) -> bool:
         """Whether a response without a resource means success."""
-        return self.resource is NoneType
+        return self.resource_model is None
+
+    @functools.cached_property
+    def request(self) -> type[WireRequest]:
+        """The model that checks the request."""
+        model: type[WireRequest] = _load_model(self.request_model)
+        return model
 
     @functools.cached_property
     def reader(self) -> TypeAdapter[Any]:
         """Reads the resource from the JSON values of a response."""
-        return TypeAdapter(self.resource)
+        from pydantic import TypeAdapter
+
+        name = self.resource_model
+        if name is None:
+            return TypeAdapter(type(None))
+        model = _load_model(name.removeprefix("list[").removesuffix("]"))
+        resource: Any = GenericAlias(list, model) if name.startswith("list[") else model
+        return TypeAdapter(resource)
+
+
+def _load_model(name: str) -> Any:
+    module, _, model = name.partition(".")
+    return getattr(importlib.import_module(f"cpaas_provider.api.models.{module}"), model)
 
 
 _GONE = (404, 405, 410)
@@ -106,94 +124,122 @@ _RECIPIENT = Echo("recipient", "recipient", is_number=True)
 _OTP_ID = Echo("id", "id", is_id=True)
 _ROW_ID = Echo("row.id", "row_id", is_id=True)
 
-SEND_SMS = Endpoint(
-    "send_sms", "POST", "/sms/send", SendSmsRequest, SmsMessage, RetrySafety.UNSAFE, echoes=(REFERENCE,)
+SEND_SMS: Endpoint[SmsMessage] = Endpoint(
+    "send_sms",
+    "POST",
+    "/sms/send",
+    "sms.SendSmsRequest",
+    "sms.SmsMessage",
+    RetrySafety.UNSAFE,
+    echoes=(REFERENCE,),
+    sends_message=True,
 )
-SEND_EMAIL = Endpoint(
-    "send_email", "POST", "/email/send", SendEmailRequest, EmailMessage, RetrySafety.UNSAFE, echoes=(REFERENCE,)
+SEND_EMAIL: Endpoint[EmailMessage] = Endpoint(
+    "send_email",
+    "POST",
+    "/email/send",
+    "email.SendEmailRequest",
+    "email.EmailMessage",
+    RetrySafety.UNSAFE,
+    echoes=(REFERENCE,),
+    sends_message=True,
 )
-REQUEST_OTP = Endpoint(
+REQUEST_OTP: Endpoint[OtpToken] = Endpoint(
     "request_otp",
     "POST",
     "/otp/request_token",
-    RequestOtpRequest,
-    OtpToken,
+    "otp.RequestOtpRequest",
+    "otp.OtpToken",
     RetrySafety.UNSAFE,
     echoes=(_RECIPIENT,),
 )
-VERIFY_OTP = Endpoint(
+VERIFY_OTP: Endpoint[OtpToken] = Endpoint(
     "verify_otp",
     "POST",
     "/otp/verify",
-    VerifyOtpRequest,
-    OtpToken,
+    "otp.VerifyOtpRequest",
+    "otp.OtpToken",
     RetrySafety.UNSAFE,
     rejections=dict.fromkeys((404, None), errors.CpaasNotVerifiedError),
     echoes=(_OTP_ID,),
 )
-GET_OTP = Endpoint(
+GET_OTP: Endpoint[OtpToken] = Endpoint(
     "get_otp",
     "GET",
     "/otp/{id}",
-    OtpReference,
-    OtpToken,
+    "otp.OtpReference",
+    "otp.OtpToken",
     RetrySafety.SAFE,
     rejections={None: errors.CpaasNotFoundError},
     echoes=(_OTP_ID,),
 )
-FIND_OTPS = Endpoint(
+FIND_OTPS: Endpoint[list[OtpToken]] = Endpoint(
     "find_otps",
     "GET",
     "/otp/get-by-recipient",
-    FindOtpsRequest,
-    list[OtpToken],
+    "otp.FindOtpsRequest",
+    "list[otp.OtpToken]",
     RetrySafety.SAFE,
     query_params=True,
     echoes=(_RECIPIENT,),
 )
-REVOKE_OTP = Endpoint("revoke_otp", "DELETE", "/otp/{id}", OtpReference, NoneType, RetrySafety.IDEMPOTENT)
-BUY_AIRTIME = Endpoint(
+REVOKE_OTP: Endpoint[None] = Endpoint(
+    "revoke_otp", "DELETE", "/otp/{id}", "otp.OtpReference", None, RetrySafety.IDEMPOTENT
+)
+BUY_AIRTIME: Endpoint[AirtimePurchase] = Endpoint(
     "buy_airtime",
     "POST",
     "/airtime/buy",
-    BuyAirtimeRequest,
-    AirtimePurchase,
+    "airtime.BuyAirtimeRequest",
+    "airtime.AirtimePurchase",
     RetrySafety.PURCHASE,
     rejections=dict.fromkeys(_GONE, errors.CpaasOperationRemovedError),
     echoes=(REFERENCE, _RECIPIENT),
 )
-GET_CONTACT_TABLE = Endpoint("get_contact_table", "GET", "/lists/contact", WireRequest, ContactTable, RetrySafety.SAFE)
-GET_CONTACT_ROW = Endpoint(
+GET_CONTACT_TABLE: Endpoint[ContactTable] = Endpoint(
+    "get_contact_table", "GET", "/lists/contact", "base.WireRequest", "contacts.ContactTable", RetrySafety.SAFE
+)
+GET_CONTACT_ROW: Endpoint[ContactRowRecord] = Endpoint(
     "get_contact_row",
     "GET",
     "/lists/contact/row/{row_id}",
-    RowReference,
-    ContactRowRecord,
+    "contacts.RowReference",
+    "contacts.ContactRowRecord",
     RetrySafety.SAFE,
     echoes=(_ROW_ID,),
     absent_field="row",
 )
-CREATE_CONTACT_ROW = Endpoint(
-    "create_contact_row", "POST", "/lists/contact/rows", CreateRowRequest, ContactRowRecord, RetrySafety.UNSAFE
+CREATE_CONTACT_ROW: Endpoint[ContactRowRecord] = Endpoint(
+    "create_contact_row",
+    "POST",
+    "/lists/contact/rows",
+    "contacts.CreateRowRequest",
+    "contacts.ContactRowRecord",
+    RetrySafety.UNSAFE,
 )
-UPDATE_CONTACT_ROW = Endpoint(
+UPDATE_CONTACT_ROW: Endpoint[ContactRowRecord] = Endpoint(
     "update_contact_row",
     "PATCH",
     "/lists/contact/rows/{row_id}",
-    UpdateRowRequest,
-    ContactRowRecord,
+    "contacts.UpdateRowRequest",
+    "contacts.ContactRowRecord",
     RetrySafety.IDEMPOTENT,
     echoes=(_ROW_ID,),
 )
-DELETE_CONTACT_ROW = Endpoint(
-    "delete_contact_row", "DELETE", "/lists/contact/rows/{row_id}", RowReference, NoneType, RetrySafety.IDEMPOTENT
+DELETE_CONTACT_ROW: Endpoint[None] = Endpoint(
+    "delete_contact_row",
+    "DELETE",
+    "/lists/contact/rows/{row_id}",
+    "contacts.RowReference",
+    None,
+    RetrySafety.IDEMPOTENT,
 )
-LOOKUP_PHONE = Endpoint(
+LOOKUP_PHONE: Endpoint[PhoneLookup] = Endpoint(
     "lookup_phone",
     "GET",
     "/lookup/phone",
-    LookupPhoneRequest,
-    PhoneLookup,
+    "lookup.LookupPhoneRequest",
+    "lookup.PhoneLookup",
     RetrySafety.BILLED_READ,
     echoes=(Echo("msisdn", "phone", is_number=True, is_required=True),),
 )

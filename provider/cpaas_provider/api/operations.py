@@ -11,15 +11,18 @@ argument, the request does not have the field.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api import endpoints
 from cpaas_provider.api.core import Call
-from cpaas_provider.api.models.airtime import AirtimePurchase
-from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
-from cpaas_provider.api.models.lookup import PhoneLookup
-from cpaas_provider.api.models.messages import EmailMessage, SmsMessage
-from cpaas_provider.api.models.otp import OtpToken
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.models.airtime import AirtimePurchase
+    from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
+    from cpaas_provider.api.models.email import EmailMessage
+    from cpaas_provider.api.models.lookup import PhoneLookup
+    from cpaas_provider.api.models.otp import OtpToken
+    from cpaas_provider.api.models.sms import SmsMessage
 
 Recipients = str | Iterable[str]
 Personalisation = Iterable[Mapping[str, Any]]

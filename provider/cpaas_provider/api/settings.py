@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from cpaas_provider.api.bounds import NUMBER_CHECKS
 from cpaas_provider.api.errors import CpaasConfigurationError
-from cpaas_provider.api.recipients.msisdn import NumberCheck, NumberReader
+from cpaas_provider.api.recipients.msisdn import SUPPORTED_REGIONS, NumberCheck, NumberReader
 from cpaas_provider.api.recipients.reader import AllowedRecipients, RecipientKind, RecipientReader
 
 INSUFFICIENT_BALANCE_WORDS = ("insufficient balance", "insufficient funds", "insufficient credit")
@@ -295,9 +295,7 @@ def _checked_words(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _check_region(region: str) -> None:
-    import phonenumbers
-
-    if region.upper() not in phonenumbers.SUPPORTED_REGIONS:
+    if region.upper() not in SUPPORTED_REGIONS:
         raise CpaasConfigurationError(
             f"default_region must be a two-letter ISO 3166 region such as NG; it is {region!r}."
         )

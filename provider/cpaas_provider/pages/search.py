@@ -10,7 +10,8 @@ from sqlalchemy import Connection, Row, exists, or_, select, union
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, NumberReader
+from cpaas_provider.api.recipients.invalid import InvalidMsisdnError
+from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.database.schema.activity import task_progress
 from cpaas_provider.database.schema.delivery import deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus, normalise_recipient

@@ -6,8 +6,8 @@ A run needs proof that it is in time. A run without that proof counts as a catch
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from cpaas_provider.sending.errors import RunNotAllowedError
 
@@ -24,8 +24,7 @@ def _not_known() -> None:
     return None
 
 
-@dataclass(frozen=True)
-class RunInfo:
+class RunInfo(NamedTuple):
     """The facts of a run that decide whether it may send.
 
     :param run_type: Airflow's run type, such as ``scheduled``

@@ -71,8 +71,7 @@ class OutcomeProbe(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class UnknownPolicy:
+class UnknownPolicy(NamedTuple):
     """What to do about requests of unknown outcome.
 
     :param on_unknown: what to do if no probe establishes the outcome

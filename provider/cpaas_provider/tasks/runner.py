@@ -11,11 +11,7 @@ from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
 from cpaas_provider.api.errors import CpaasError, CpaasNotSentError
-from cpaas_provider.contacts.errors import ContactsError
-from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.sending import errors
-from cpaas_provider.sources.base import SourceError
-from cpaas_provider.sources.results_file import ResultsFileError
 from cpaas_provider.tasks.airflow.context import SKIP_REASON_KEY
 from cpaas_provider.tasks.errors import PreflightError
 
@@ -124,6 +120,8 @@ def _run(attempt: Attempt, runtime: TaskRuntime, deadline: str | None) -> Any:
 
 
 def _is_permanent(error: Exception) -> bool:
+    from cpaas_provider.contacts.errors import ContactsError
+
     if isinstance(error, CpaasError):
         return error.is_permanent
     return isinstance(error, (errors.SendingError, ContactsError)) and error.permanent
@@ -150,6 +148,12 @@ def _for_airflow(error: Exception, attempt: Attempt, runtime: TaskRuntime, deadl
 
 def airflow_exception(error: Exception) -> Exception:
     """Return the exception of Airflow for an error of ours, and any other error as it is."""
+    # Few tries fail, and most raise the errors of one or two of these.
+    from cpaas_provider.contacts.errors import ContactsError
+    from cpaas_provider.database.errors import DatabaseError
+    from cpaas_provider.sources.base import SourceError
+    from cpaas_provider.sources.results_file import ResultsFileError
+
     if isinstance(error, (errors.RunNotAllowedError, errors.NoRecipientsError)):
         return AirflowSkipException(str(error))
     if isinstance(error, (errors.SendingError, PreflightError, ContactsError)):

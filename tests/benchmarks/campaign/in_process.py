@@ -24,12 +24,13 @@ from cpaas_provider.api.recipients.reader import RecipientReader
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.sending.campaign.campaign import Campaign, CampaignOptions
-from cpaas_provider.sending.campaign.content import SMS, Content
+from cpaas_provider.sending.campaign.content import Content
 from cpaas_provider.sending.campaign.loader import Columns, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.engine import SendEngine
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.store import StateStore, TryInfo
+from cpaas_provider.sending.requests.channels import SMS
 from cpaas_provider.sending.spec import UnknownPolicy
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ParquetSource, SqlSource
 from cpaas_provider.sources.base import Source
@@ -64,7 +65,7 @@ def planned(
     message = Content(
         SMS, {"sender_id": "Shop", "content": TEXT}, [TEXT], {name: name for name in COLUMNS}, measured=True
     )
-    ledger = JournalLog(store, [API_KEY], ("task", "bench"), SMS.operation, TryInfo(1, 0, 0))
+    ledger = JournalLog(store, [API_KEY], ("task", "bench"), SMS.endpoint.operation, TryInfo(1, 0, 0))
     with RecipientTable() as plan:
         campaign = Campaign(plan, ledger, message, CampaignOptions(recipients, 4 * in_flight), NoDelivery())
         planner = RecipientLoader(plan, message, ledger.hasher, reader=RecipientReader(message.channel.recipients))

@@ -22,7 +22,7 @@ from cpaas_provider.api.client import AsyncCpaasClient
 from cpaas_provider.api.errors import CpaasRateLimitedError, CpaasUnknownOutcomeError
 from cpaas_provider.api.http.transport import AsyncTransport
 from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
-from cpaas_provider.api.models.messages import SmsMessage
+from cpaas_provider.api.models.sms import SmsMessage
 from cpaas_provider.api.settings import ClientSettings
 from tests.certificates import Authority
 from tests.proxies import proxy_server

@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
@@ -27,8 +27,7 @@ class ProxyError(OSError):
     """The proxy did not open a tunnel, so no byte of the request left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(NamedTuple):
     """What a connection leads to.
 
     :param context: verifies the server's certificate; ``None`` for a connection without TLS

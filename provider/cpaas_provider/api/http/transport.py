@@ -9,7 +9,7 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from urllib.request import getproxies
 
 import httpx
@@ -18,7 +18,7 @@ from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.http.body import BodyReader
 from cpaas_provider.api.http.connections import ConnectionPool, ExchangeError, ExchangeTimeoutError
 from cpaas_provider.api.http.loop_thread import ClosedError, LoopThread
-from cpaas_provider.api.http.response_head import Headers, joined, value_of
+from cpaas_provider.api.http.response_head import joined, value_of
 from cpaas_provider.api.http.routes import Proxy, ProxyError, Server
 from cpaas_provider.api.http.tls import ClientCertificate, alert_failure, find_client_certificate, prepare_context
 from cpaas_provider.api.http.wire import HttpResponse, OutgoingRequest, TransportFailure
@@ -94,47 +94,25 @@ class AsyncTransport:
             connection = await self._pool.acquire()
         except OSError as error:
             return _connect_failure(error)
-        incoming = _Incoming(self._settings)
+        body: BodyReader | None = None
         try:
-            await incoming.read(*await connection.exchange(data), connection.body())
+            status, headers = await connection.exchange(data)
+            body = BodyReader(self._settings, joined(headers, b"content-encoding"))
+            async for chunk in connection.body():
+                if not body.add(chunk):
+                    break
         except (ExchangeError, OSError) as error:
-            if incoming.body is None:
+            if body is None:
                 return _failure(error)
             is_late = isinstance(error, ExchangeTimeoutError)
-            incoming.body.body_error = "the rest did not arrive in time" if is_late else "the connection broke"
+            body.body_error = "the rest did not arrive in time" if is_late else "the connection broke"
         finally:
             self._pool.release(connection)
-        return incoming.as_response()
+        return body.as_response(status, value_of(headers, b"retry-after"), value_of(headers, b"date"))
 
     async def aclose(self) -> None:
         """Close all connections."""
         await self._pool.aclose()
-
-
-class _Incoming:
-    """A response as it arrives. ``body`` is ``None`` until its head has arrived."""
-
-    def __init__(self, settings: ClientSettings) -> None:
-        self._settings = settings
-        self.body: BodyReader | None = None
-
-    async def read(self, status: int, headers: Headers, chunks: AsyncIterator[bytes]) -> None:
-        """Read the body, as far as its bounds allow.
-
-        :param chunks: the chunks of the body, still compressed, as they arrive
-        """
-        self._status, self._headers = status, headers
-        self.body = BodyReader(self._settings, joined(headers, b"content-encoding"))
-        async for chunk in chunks:
-            if not self.body.add(chunk):
-                return
-
-    def as_response(self) -> HttpResponse:
-        """Return the response with what was read of its body."""
-        if self.body is None:
-            raise RuntimeError("no response has arrived")
-        retry_after, date = value_of(self._headers, b"retry-after"), value_of(self._headers, b"date")
-        return self.body.as_response(self._status, retry_after, date)
 
 
 # httpx takes as long to parse a URL as for the rest of a request, and most requests have one of a few URLs.
@@ -149,25 +127,20 @@ class _RequestWriter:
 
     def __init__(self, proxy: Proxy | None) -> None:
         self._proxy = proxy
-        self._written: tuple[str, str, Mapping[str, str]] | None = None
+        self._written: tuple[str, str, Mapping[str, str] | None] = "", "", None
         self._head = b""
 
     def as_bytes(self, request: OutgoingRequest) -> bytes:
         """Return a request as bytes."""
-        if not self._has_head_of(request):
+        method, url, headers = self._written
+        # To compare the headers themselves would take as long as to write them.
+        if request.headers is not headers or request.url != url or request.method != method:
             self._head = _head(request, self._proxy)
             self._written = request.method, request.url, request.headers
         body = request.body or b""
         if body or request.method in _WITH_A_BODY:
             return b"%sContent-Length: %d\r\n\r\n%s" % (self._head, len(body), body)
         return self._head + b"\r\n"
-
-    def _has_head_of(self, request: OutgoingRequest) -> bool:
-        if self._written is None:
-            return False
-        method, url, headers = self._written
-        # To compare the headers themselves would take as long as to write them.
-        return request.headers is headers and request.url == url and request.method == method
 
 
 def _head(request: OutgoingRequest, proxy: Proxy | None) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,7 @@ TransportFailure.RESPONSE_TIMEOUT = TransportFailure("no response arrived in tim
 TransportFailure.CONNECTION_LOST = TransportFailure("the connection broke before a response arrived", True)
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
+class Delay(NamedTuple):
     """A wait, in seconds, before the next step."""
 
     seconds: float

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
 from http import HTTPStatus
-from typing import Any
-
-import phonenumbers
+from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.endpoints import REFERENCE, Echo, Endpoint, RetrySafety
-from cpaas_provider.api.models.messages import Message
-from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, NumberReader
-from cpaas_provider.api.responses.statements import is_empty, named_code
+from cpaas_provider.api.recipients.invalid import InvalidMsisdnError
+from cpaas_provider.api.recipients.msisdn import NumberReader
+from cpaas_provider.api.responses.values import is_empty, named_code
+
+if TYPE_CHECKING:
+    from cpaas_provider.api.models.messages import Message
 
 _WHOLE_FLOAT = re.compile(r"(\d+)\.0+")
 _WHOLE_RECIPIENT = re.compile(r"\+?\(?\d[\d\s().\-]{4,40}|[^\s@*•]{1,100}@[^\s@*•]{1,255}")
@@ -43,7 +43,7 @@ def contradicts(endpoint: Endpoint[Any], resource: Any, body: Any, fields: Mappi
             ):
                 return f"the response belongs to another request: it names another {echo.request}"
     if (
-        isinstance(resource, Message)
+        endpoint.sends_message
         and (unnamed := unnamed_recipients(resource, fields))
         and len(unnamed) == len(_listed(fields))
     ):
@@ -101,7 +101,10 @@ def _parts(body: Any) -> list[Mapping[str, Any]]:
 
 def _named(echo: Echo, record: Any, body: Any) -> Iterator[Any]:
     """Yield what a response names: in the record, and a reference also in the envelope around it, or within it."""
-    yield reduce(lambda part, name: getattr(part, name, None), echo.response.split("."), record)
+    value = record
+    for name in echo.response.split("."):
+        value = getattr(value, name, None)
+    yield value
     if echo is REFERENCE:
         yield from (text for part in _parts(body) if isinstance(text := part.get(echo.response), str))
 
@@ -127,6 +130,8 @@ def _is_same_number(answered: str, asked: str) -> bool:
 
 
 def _region_of(number: str) -> str | None:
+    import phonenumbers
+
     try:
         return phonenumbers.region_code_for_number(phonenumbers.parse(f"+{number}"))
     except phonenumbers.NumberParseException:

@@ -13,8 +13,9 @@ from typing import Any
 
 from cpaas_provider.api.errors import ErrorItem
 from cpaas_provider.api.models.base import WireRequest
-from cpaas_provider.api.models.messages import SendEmailRequest, SendSmsRequest
-from cpaas_provider.api.responses.statements import is_empty
+from cpaas_provider.api.models.email import SendEmailRequest
+from cpaas_provider.api.models.sms import SendSmsRequest
+from cpaas_provider.api.responses.values import is_empty
 from cpaas_provider.api.responses.wording import speaks_of_refusal
 
 _RECIPIENTS = frozenset({"recipients", "recipient"})

@@ -1,134 +1,33 @@
 """Turns a response into a resource or an error, and decides on the outcome, without a socket.
 
-A success with a readable resource means accepted, whatever else the body contains. Otherwise one table decides, by the
-status line, the status that the body names, and what the body proves. A rejection needs proof (``statements.py``). In
-doubt the outcome is unknown: after a wrong "rejected" or "not sent", a recipient would get a message twice.
+A success with a readable resource means accepted, whatever else the body contains. Otherwise ``classification.py``
+decides. It is loaded with the first such response, as all that only some responses need: its patterns take longer to
+compile than a request takes.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import email.utils
 import json
-import re
-import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC
-from enum import Enum
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.endpoints import Endpoint, RetrySafety
 from cpaas_provider.api.http.wire import HttpResponse
-from cpaas_provider.api.models.airtime import AirtimePurchase
 from cpaas_provider.api.models.base import PRIVATE
-from cpaas_provider.api.models.messages import Message
 from cpaas_provider.api.redact import redact
-from cpaas_provider.api.responses import failures
 from cpaas_provider.api.responses.echo import contradicts, unnamed_recipients
-from cpaas_provider.api.responses.error_items import is_documented_item, names_field, surely_rejected_recipients
-from cpaas_provider.api.responses.purchase import contradicts_itself
-from cpaas_provider.api.responses.statements import (
-    NO_STATEMENTS,
-    TIMEOUT_STATUSES,
-    Pairs,
-    Statements,
-    find_statements,
-    find_statements_in_text,
-    is_empty,
-)
-from cpaas_provider.api.responses.wording import as_words, is_refusing_status
+from cpaas_provider.api.responses.values import NOT_JSON, as_error_body, is_empty, is_error
 
-_DELAY = re.compile(r"[0-9]+(\.[0-9]+)?")
-_LONGEST_WAIT = 366 * 24 * 3600.0
-"""In seconds. A longer wait is shortened to this, so that a caller can add it to a date."""
-_BODY_SUCCESS_TYPE = "success"
+if TYPE_CHECKING:
+    from cpaas_provider.api.models.messages import Message
+
 _UNION_TAGS = frozenset({"int", "float"})
 """Pydantic appends these to the location of a value that is neither type of number."""
-_ACTS = frozenset({RetrySafety.UNSAFE, RetrySafety.PURCHASE})
-"""Requests that must not be carried out twice."""
-_ERROR_FIELDS = frozenset(
-    {"status", "type", "message", "code", "timestamp", "path", "request_id", "trace_id", "error", "errors"}
-)
-"""The fields of an error body (contract.md 7), and others that services add to it."""
-_DOCUMENTED_FIELDS = frozenset({"status", "type", "message", "errors"})
-"""The fields of an error body, and of the envelope that some deployments put around every body."""
-_NOT_JSON = object()
 _CONTRADICTION = "the response states both that the purchase was made and that it was not"
-
-
-class Outcome(Enum):
-    """The outcome of a request whose response does not prove that it was accepted."""
-
-    NOT_SENT = "not sent"
-    REJECTED = "rejected"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The facts about a response without a readable resource that decide on the outcome.
-
-    :param line: the status of the status line
-    :param named: the status that the body names, 0 if it names none
-    :param waits: whether there is a readable Retry-After
-    :param states: what the body speaks of, at any depth
-    :param is_whole: whether all of the body arrived
-    :param is_error_alone: whether the body has the fields of an error, and nothing else
-    :param is_documented: whether it is the documented error, and nothing else: each item names a field of the request
-    :param looks_like_error: whether the body looks like an error; decides only if a repeated request does no harm
-    """
-
-    retry_safety: RetrySafety
-    line: int
-    named: int = 0
-    waits: bool = False
-    states: Statements = NO_STATEMENTS
-    is_whole: bool = True
-    is_error_alone: bool = False
-    is_documented: bool = False
-    looks_like_error: bool = False
-
-    @property
-    def acts(self) -> bool:
-        """Whether the request must not be carried out twice."""
-        return self.retry_safety in _ACTS
-
-    @property
-    def is_purchase(self) -> bool:
-        """Whether the request spends money at once."""
-        return self.retry_safety is RetrySafety.PURCHASE
-
-
-TABLE: tuple[tuple[Callable[[Facts], bool], Outcome], ...] = (
-    # By the status line alone: the service did nothing, or it failed.
-    (lambda a: a.line == 429, Outcome.NOT_SENT),
-    (lambda a: a.line == 425 and not a.is_purchase, Outcome.NOT_SENT),
-    (lambda a: a.line == 503 and a.waits and not a.is_purchase, Outcome.NOT_SENT),
-    (lambda a: a.line in TIMEOUT_STATUSES or a.line >= 500 or a.line < 200, Outcome.UNKNOWN),
-    (lambda a: 300 <= a.line < 400 and a.acts, Outcome.UNKNOWN),
-    # A request that acts: whatever is not an error alone leaves it unknown.
-    (lambda a: a.acts and a.states.acceptance, Outcome.UNKNOWN),
-    (lambda a: a.acts and a.line < 300 and not (a.line == 200 and a.is_whole and a.is_error_alone), Outcome.UNKNOWN),
-    (lambda a: a.named == 429, Outcome.NOT_SENT),
-    (lambda a: a.named == 425 and not a.is_purchase, Outcome.NOT_SENT),
-    (lambda a: a.acts and (a.states.fault or not a.is_whole), Outcome.UNKNOWN),
-    # What is left is an error.
-    (lambda a: a.line >= 300, Outcome.REJECTED),
-    (lambda a: a.named in TIMEOUT_STATUSES or a.named >= 500, Outcome.UNKNOWN),
-    (lambda a: a.named >= 400 or a.is_documented, Outcome.REJECTED),
-    (lambda a: a.looks_like_error and not a.acts, Outcome.REJECTED),
-)
-"""The first row that applies decides. If no row applies, the outcome is unknown."""
-
-
-def classify(facts: Facts) -> Outcome:
-    """Return the outcome of a request whose response has no readable resource."""
-    return next((outcome for applies, outcome in TABLE if applies(facts)), Outcome.UNKNOWN)
 
 
 def parse_response(
@@ -144,92 +43,25 @@ def parse_response(
     :raises CpaasError: if the outcome is not sent, rejected or unknown
     """
     fields = fields or {}
-    body = _json(response)
-    resource, defect = _resource(endpoint, response, body, private)
-    if isinstance(resource, AirtimePurchase) and contradicts_itself(resource, body):
-        raise failures.unknown_outcome(endpoint, _CONTRADICTION, status=response.status)
-    if defect is None:
-        if (reason := contradicts(endpoint, resource, body, fields)) is not None:
-            raise failures.unknown_outcome(endpoint, reason, status=response.status)
-        return _with_rejected(endpoint, resource, body, private, fields)
-    if _is_absent(endpoint, response, body):
-        documented = failures.Proof.DOCUMENTED
-        raise failures.rejection(endpoint, response.status, HTTPStatus.NOT_FOUND, body, private, documented)
-    retry_after = _seconds(response.retry_after)
-    facts = _facts(endpoint, response, body, fields, waits=retry_after is not None)
-    outcome = classify(facts)
-    if outcome is Outcome.UNKNOWN:
-        detail = redact(failures.error_text(body), private).rstrip(".")
-        what = _why_unknown(facts, defect) + (f". The service wrote: {detail}" if detail else "")
-        raise failures.unknown_outcome(endpoint, what, status=response.status)
-    is_success = response.status < HTTPStatus.MULTIPLE_CHOICES
-    if outcome is Outcome.NOT_SENT:
-        is_by_line = response.status in failures.NOT_SENT_STATUSES
-        raise failures.not_sent(endpoint, response.status, response.status if is_by_line else facts.named, retry_after)
-    if not is_success and response.status < HTTPStatus.BAD_REQUEST:
-        raise failures.redirected(endpoint, response.status)
-    deciding = facts.named if is_success and facts.named else response.status
-    raise failures.rejection(endpoint, response.status, deciding, body, private, _proof(response, body, facts))
-
-
-def _proof(response: HttpResponse, body: Any, facts: Facts) -> failures.Proof:
-    if facts.is_documented:
-        return failures.Proof.DOCUMENTED
-    if facts.looks_like_error:
-        return failures.Proof.ERROR
-    return failures.Proof.FOREIGN if body is _NOT_JSON and response.body.strip() else failures.Proof.NONE
-
-
-def _facts(
-    endpoint: Endpoint[Any], response: HttpResponse, body: Any, fields: Mapping[str, Any], *, waits: bool
-) -> Facts:
-    facts = Facts(
-        endpoint.retry_safety,
-        response.status,
-        _named(body),
-        waits,
-        is_whole=response.body_error is None,
-        is_documented=response.body_error is None and _is_documented(endpoint, body, fields),
-        looks_like_error=_is_error(_as_error_body(body)) or _is_message_alone(endpoint, body),
-    )
-    if not facts.acts:
-        return facts
-    return dataclasses.replace(
-        facts,
-        states=_statements(response, fields),
-        is_error_alone=_is_error_alone(endpoint, body),
-    )
-
-
-def _statements(response: HttpResponse, fields: Mapping[str, Any]) -> Statements:
     try:
-        # As pairs, because an object may have a field twice.
-        return find_statements(json.loads(response.body, object_pairs_hook=Pairs), fields)
+        body = json.loads(response.body)
     except (ValueError, RecursionError):
-        return find_statements_in_text(response.body.decode(json.detect_encoding(response.body), errors="replace"))
+        body = NOT_JSON
+    resource, defect = _resource(endpoint, response, body, private)
+    if defect is None:
+        reason = contradicts(endpoint, resource, body, fields)
+        if endpoint.retry_safety is RetrySafety.PURCHASE:
+            from cpaas_provider.api.responses.purchase import contradicts_itself
 
+            reason = _CONTRADICTION if contradicts_itself(resource, body) else reason
+        if reason is None:
+            return _with_rejected(endpoint, resource, body, private, fields) if endpoint.sends_message else resource
+        from cpaas_provider.api.responses.failures import unknown_outcome
 
-def _why_unknown(facts: Facts, defect: str) -> str:
-    if facts.line in TIMEOUT_STATUSES:
-        return "the service timed out while it waited for the request"
-    if facts.line >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return "the service responded with a server error"
-    if facts.line >= HTTPStatus.BAD_REQUEST:
-        return (
-            "the service rejected the request, but its response is incomplete"
-            if not facts.is_whole
-            else "the service rejected the request, but its response also speaks of an acceptance"
-            if facts.states.acceptance
-            else "the service rejected the request, but its response also speaks of a fault of a server"
-        )
-    if facts.line >= HTTPStatus.MULTIPLE_CHOICES:
-        return (
-            "the service redirected the request. The redirect was not followed, because the API key must not go to "
-            "another address. Set the base URL to the final address"
-        )
-    if facts.is_error_alone and facts.named >= HTTPStatus.BAD_REQUEST:
-        return f"the service responded with a success whose body names status {min(facts.named, 999)}"
-    return defect
+        raise unknown_outcome(endpoint, reason, status=response.status)
+    from cpaas_provider.api.responses.classification import error_of
+
+    raise error_of(endpoint, response, body, private, fields, defect)
 
 
 def _resource(
@@ -241,12 +73,12 @@ def _resource(
     if (
         endpoint.allows_empty_response
         and response.body_error is None
-        and (body is not _NOT_JSON or not response.body.strip())
+        and (body is not NOT_JSON or not response.body.strip())
     ):
-        return None, "the response is an error" if _is_error(_as_error_body(body)) else None
+        return None, "the response is an error" if is_error(as_error_body(body)) else None
     if response.body_error is not None:
         return None, f"the response is incomplete ({response.body_error})"
-    if body is _NOT_JSON:
+    if body is NOT_JSON:
         return None, "the response is not readable JSON"
     # Some deployments wrap the resource in {"status", "type", "message", "data"}.
     readings = [body, body["data"]] if isinstance(body, dict) and "data" in body else [body]
@@ -259,134 +91,34 @@ def _resource(
     return None, f"the response lacks or garbles {unreadable[:100]}"
 
 
-def _is_error_alone(endpoint: Endpoint[Any], body: Any) -> bool:
-    """Tell whether a body has the fields of an error, and of nothing else that says something."""
-    if not isinstance(body, Mapping):
-        return False
-    for name, value in body.items():
-        is_of_error = name in _ERROR_FIELDS and (name in ("errors", "error") or not isinstance(value, (Mapping, list)))
-        if not is_of_error and not is_empty(value):
-            return False
-    status = body.get("status")
-    if isinstance(status, str):
-        # The status of an error is a number, at most a word such as "failed". That of a purchase is always a word.
-        is_word = endpoint.retry_safety is not RetrySafety.PURCHASE and is_refusing_status(as_words(status))
-        return is_word or status.strip().isdigit() or is_empty(status)
-    return is_empty(status) or status == HTTPStatus.OK or _named(body) >= HTTPStatus.BAD_REQUEST
-
-
-def _is_message_alone(endpoint: Endpoint[Any], body: Any) -> bool:
-    """Tell whether a body has a message, and nothing of the resource that a success has."""
-    if endpoint.allows_empty_response or not isinstance(body, Mapping):
-        return False
-    message, others = body.get("message"), body.keys() - _ERROR_FIELDS
-    # An object without content is a part of a resource, too.
-    has_part = any(body[name] is not None for name in others)
-    return isinstance(message, str) and bool(message.strip()) and not has_part and _is_error_alone(endpoint, body)
-
-
-def _is_absent(endpoint: Endpoint[Any], response: HttpResponse, body: Any) -> bool:
-    """Tell whether a complete success has null where the resource would be."""
-    if endpoint.absent_field is None or response.status != HTTPStatus.OK or response.body_error is not None:
-        return False
-    parts = [body, body.get("data")] if isinstance(body, Mapping) else []
-    return any(isinstance(part, Mapping) and part.get(endpoint.absent_field, "") is None for part in parts)
-
-
-def _is_documented(endpoint: Endpoint[Any], body: Any, fields: Mapping[str, Any]) -> bool:
-    """Tell whether a body is the error of contract.md 7 alone, whose items name fields of the request."""
-    if not isinstance(body, Mapping) or any(
-        name not in _DOCUMENTED_FIELDS and not is_empty(value) for name, value in body.items()
-    ):
-        return False
-    message, items = body.get("message"), body.get("errors")
-    if not isinstance(message, str) or not message.strip() or not isinstance(items, list) or not items:
-        return False
-    return all(is_documented_item(item) and names_field(item["field"], endpoint.request, fields) for item in items)
-
-
 def _with_rejected(
     endpoint: Endpoint[Any],
-    resource: Any,
+    message: Message,
     body: Any,
     private: Iterable[str],
     fields: Mapping[str, Any],
-) -> Any:
+) -> Message:
     """Return an accepted message with the recipients that its ``errors`` surely reject, and with their text."""
-    if not isinstance(resource, Message):
-        return resource
     rejected: tuple[str, ...] = ()
     remarks = []
-    if unnamed := unnamed_recipients(resource, fields):
+    if unnamed := unnamed_recipients(message, fields):
         remarks.append(f"it does not name {counted(len(unnamed), 'recipient')}, who count as accepted")
     for part in (body, body.get("data")) if isinstance(body, Mapping) else ():
         if isinstance(part, Mapping) and not is_empty(part.get("errors")):
+            from cpaas_provider.api.responses.error_items import surely_rejected_recipients
+            from cpaas_provider.api.responses.failures import error_text
+
             rejected = surely_rejected_recipients(part["errors"], fields)
-            detail = redact(failures.error_text(part), private).rstrip(".") or "errors without a text"
+            detail = redact(error_text(part), private).rstrip(".") or "errors without a text"
             remarks.append(f"it names errors: {detail}")
             break
     if not remarks:
-        return resource
+        return message
     rejection = f"{endpoint.operation}: the service accepted the request. In its response, {'; '.join(remarks)}."
-    return resource.model_copy(update={"rejected_recipients": rejected, "rejection": rejection})
-
-
-def _json(response: HttpResponse) -> Any:
-    try:
-        return json.loads(response.body)
-    except (ValueError, RecursionError):
-        return _NOT_JSON
-
-
-def _is_whole(value: Any) -> bool:
-    if isinstance(value, float):
-        return value.is_integer()
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _as_error_body(body: Any) -> Mapping[str, Any]:
-    """Return a body that may have the error shape of contract.md 7; for any other, an empty one."""
-    return body if isinstance(body, Mapping) and "message" in body else {}
-
-
-def _named(body: Any) -> int:
-    """Return the status that an error body names (contract.md 7), 0 if it names none. Text is no status."""
-    status = _as_error_body(body).get("status")
-    return max(0, int(status or 0)) if _is_whole(status) else 0
-
-
-def _is_error(error_body: Mapping[str, Any]) -> bool:
-    """Tell whether a body looks like the error shape of contract.md 7, under any HTTP status."""
-    if error_body.get("errors"):
-        return True
-    status = error_body.get("status", 0)
-    if not _is_whole(status) or status < HTTPStatus.CONTINUE:
-        # Not an HTTP status, but for example that of a passcode.
-        return False
-    if status >= HTTPStatus.BAD_REQUEST:
-        return True
-    if kind := error_body.get("type"):
-        return str(kind).lower() != _BODY_SUCCESS_TYPE
-    return "errors" in error_body and "data" not in error_body
+    return message.model_copy(update={"rejected_recipients": rejected, "rejection": rejection})
 
 
 def _location(location: tuple[int | str, ...]) -> str:
     return (
         ".".join(str(part) for part in location if part not in _UNION_TAGS and isinstance(part, str)) or "the resource"
     )
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """Read ``Retry-After``, which is a number of seconds or a date."""
-    if retry_after is None:
-        return None
-    if _DELAY.fullmatch(retry_after.strip()):
-        return min(float(retry_after), _LONGEST_WAIT)
-    try:
-        moment = email.utils.parsedate_to_datetime(retry_after)
-    except (TypeError, ValueError, IndexError, OverflowError):
-        return None
-    if moment.tzinfo is None:
-        # All dates in HTTP are in UTC.
-        moment = moment.replace(tzinfo=UTC)
-    return min(max(0.0, moment.timestamp() - time.time()), _LONGEST_WAIT)

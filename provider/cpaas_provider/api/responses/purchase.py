@@ -7,7 +7,7 @@ from typing import Any
 
 from cpaas_provider.api.bounds import is_nothing
 from cpaas_provider.api.models.airtime import AirtimePurchase, PurchaseOutcome, purchase_outcome
-from cpaas_provider.api.responses.statements import leaves
+from cpaas_provider.api.responses.values import leaves
 from cpaas_provider.api.responses.wording import speaks_of_acceptance
 
 _STATUS_NAMES = frozenset({"status", "state"})

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 from cpaas_provider.api.bounds import is_nothing
+from cpaas_provider.api.responses.values import Pairs, is_empty, leaves, named_code
 from cpaas_provider.api.responses.wording import (
     as_words,
     has_acceptance,
@@ -56,12 +57,6 @@ _PAIR = re.compile(
     r"[\"']?([\w+][^\"'<>&,;\n\r]{0,100})"
 )
 _TAG = re.compile(r"<([\w\-:.]{1,60})(?:\s[^<>]{0,100})?>\s{0,20}([^<>\s][^<>]{0,100})</")
-
-
-class Pairs(tuple[tuple[str, Any], ...]):
-    """The fields of a JSON object, also those that it has twice. For ``object_pairs_hook``."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,35 +123,6 @@ def find_statements_in_text(text: str) -> Statements:
             found |= Statements(_is_id(name) and not _is_status_phrase(value), _names_fault(name, value))
             found |= Statements(name.endswith(("status", "state")) and has_acceptance(as_words(value)))
     return found
-
-
-def is_empty(value: Any) -> bool:
-    """Tell whether a value says nothing, such as ``null``, ``false`` or an object whose values say nothing."""
-    return all(is_nothing(leaf) for _, leaf in leaves(value))
-
-
-def named_code(value: Any) -> int:
-    """Return an HTTP status as a number, also from text of digits; 0 if there is none."""
-    if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() and len(value) <= len("  503  "):
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9 or value != int(value):
-        return 0
-    return int(value)
-
-
-def leaves(body: Any) -> Iterator[tuple[str, Any]]:
-    """Yield every value of a body that is no object and no list, with the name of its field."""
-    pending: list[tuple[str, Any]] = [("", body)]
-    while pending:
-        name, value = pending.pop()
-        if isinstance(value, Mapping):
-            pending += value.items()
-        elif isinstance(value, Pairs):
-            pending += value
-        elif isinstance(value, list):
-            pending += [(name, part) for part in value]
-        else:
-            yield name, value
 
 
 class _Request:

@@ -18,7 +18,8 @@ from cpaas_provider.api.errors import (
     CpaasRejectedError,
 )
 from cpaas_provider.api.models.contacts import ContactTable
-from cpaas_provider.api.recipients.msisdn import INTERNATIONAL, InvalidMsisdnError, NumberReader
+from cpaas_provider.api.recipients.invalid import InvalidMsisdnError
+from cpaas_provider.api.recipients.msisdn import INTERNATIONAL, NumberReader
 from cpaas_provider.contacts.errors import ContactsError, PermanentContactsError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes, column_tag

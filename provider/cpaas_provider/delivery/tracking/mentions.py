@@ -15,7 +15,8 @@ import idna
 import phonenumbers
 
 from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
-from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, NumberReader
+from cpaas_provider.api.recipients.invalid import InvalidMsisdnError
+from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.api.recipients.notation import (
     SEPARATORS_OF_KNOWN,
     SIGNS,

@@ -127,4 +127,6 @@ def _build_spec(alert: Alert, alerts: Batch) -> MessageSpec:
     else:
         body["subject"], body["content"] = email_texts(alert, alerts)
         body["from_name"] = one_line(alert.from_name or "") or None
-    return MessageSpec(operation=kind.channel.operation, recipients=tuple(alert.recipients), body=body, kind=kind)
+    return MessageSpec(
+        operation=kind.channel.endpoint.operation, recipients=tuple(alert.recipients), body=body, kind=kind
+    )

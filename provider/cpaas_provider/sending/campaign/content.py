@@ -12,52 +12,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic_core import from_json
 
-from cpaas_provider.api import operations
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.api.endpoints import SEND_EMAIL, SEND_SMS
-from cpaas_provider.api.recipients.email_address import EmailAddress, mask_email
-from cpaas_provider.api.recipients.msisdn import Msisdn, mask_msisdn
-from cpaas_provider.api.recipients.reader import RecipientKind, recipient_key
+from cpaas_provider.api.recipients.reader import recipient_key
 from cpaas_provider.api.text import MessageTemplate, has_control_character, named_in
 from cpaas_provider.api.text.sms import SmsEstimator, SmsLength, SmsWriter
 from cpaas_provider.api.values import missing_word, plain_texts, readable_text
 from cpaas_provider.sending.campaign.message_series import MessageSeries, SeriesMessage
+from cpaas_provider.sending.requests.channels import Channel
 from cpaas_provider.sending.spec import RequestResult
 
 if TYPE_CHECKING:
-    from cpaas_provider.api.core import Call
-    from cpaas_provider.api.endpoints import Endpoint
     from cpaas_provider.api.models.messages import Message
     from cpaas_provider.sending.campaign.recipients import Recipient
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-@dataclass(frozen=True)
-class Channel:
-    """How a kind of message writes its recipients.
-
-    :param endpoint: the endpoint of its messages
-    :param recipients: the kind of its recipients
-    :param as_read: returns the text of a recipient that was read and stored, so that no call reads it again
-    :param mask: returns a recipient in a form that identifies it to the author and cannot be used
-    :param build_call: returns the request, from the fields of the service's interface
-    """
-
-    endpoint: Endpoint[Any]
-    recipients: RecipientKind
-    as_read: Callable[[str], str]
-    mask: Callable[[str], str]
-    build_call: Callable[..., Call[Any]]
-
-    @property
-    def operation(self) -> str:
-        """The client's method."""
-        return self.endpoint.operation
-
-
-SMS = Channel(SEND_SMS, "phone", Msisdn, mask_msisdn, operations.send_sms)
-EMAIL = Channel(SEND_EMAIL, "email", EmailAddress, mask_email, operations.send_email)
 
 
 @dataclass

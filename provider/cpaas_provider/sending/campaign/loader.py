@@ -117,7 +117,7 @@ class RecipientLoader:
         self._has_all_recipients = self.partition.of == 1
         self._measure = self.message.length_estimator()
         self._read_recipient, self._allowed = self.reader.read, self.reader.allowed
-        self._member = self.hasher.member_hasher(self.message.channel.operation)
+        self._member = self.hasher.member_hasher(self.message.channel.endpoint.operation)
         self._logged_at = time.monotonic()
 
     def read(self, source: Source, columns: Columns, *, test: bool = False) -> None:

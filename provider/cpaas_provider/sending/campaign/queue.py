@@ -95,7 +95,7 @@ class CampaignQueue:
     is_resend: bool
 
     def __post_init__(self) -> None:
-        self.operation = self.content.channel.operation
+        self.operation = self.content.channel.endpoint.operation
         self._series = self.content.series()
         self._breaker = RejectionBreaker(self.max_identical_rejections)
         self._accepted = self.index.money()[2] > 0

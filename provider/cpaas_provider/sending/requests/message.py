@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.recipients.invalid import InvalidRecipientError
@@ -21,7 +21,6 @@ from cpaas_provider.api.text.sms import (
     strip_byte_order_marks,
 )
 from cpaas_provider.api.values import no_value_reason, readable_text
-from cpaas_provider.sending.campaign import content
 from cpaas_provider.sending.errors import (
     InvalidRequestError,
     MissingValuesError,
@@ -29,21 +28,21 @@ from cpaas_provider.sending.errors import (
     NoSenderError,
     TooManyRecipientsError,
 )
+from cpaas_provider.sending.requests import channels
 from cpaas_provider.sending.requests.request import SendSettings, SingleRequest, SuppressionScope
 from cpaas_provider.sending.spec import RequestResult, SendSpec, channel_of
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call
     from cpaas_provider.api.models.messages import Message
-    from cpaas_provider.sending.campaign.content import Channel
+    from cpaas_provider.sending.requests.channels import Channel
     from cpaas_provider.sending.spec import Client, Outcome, OutcomeProbe
 
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class MessageKind:
+class MessageKind(NamedTuple):
     """How SMS and email differ.
 
     :param channel: how its recipients and requests are written
@@ -60,14 +59,14 @@ class MessageKind:
 
 
 SMS = MessageKind(
-    content.SMS,
+    channels.SMS,
     "sender_id",
     "No sender ID is set. Nothing was sent. Set sender_id on the task or on the connection.",
     ("content",),
     ("encoding", "pages"),
 )
 EMAIL = MessageKind(
-    content.EMAIL,
+    channels.EMAIL,
     "email_sender_id",
     "No sender address is set. Nothing was sent. Set sender_id on the task or email_sender_id on the connection.",
     ("content", "subject"),
@@ -75,7 +74,7 @@ EMAIL = MessageKind(
 _STRIPPED_FIELDS = frozenset({"sender_id", "reply_to"})
 """Fields whose blanks at both ends are removed before they are sent."""
 
-MESSAGE_KINDS = {kind.channel.operation: kind for kind in (SMS, EMAIL)}
+MESSAGE_KINDS = {kind.channel.endpoint.operation: kind for kind in (SMS, EMAIL)}
 
 
 def sender_of(kind: MessageKind, sender_id: str | None, connection: SendSettings) -> str:
@@ -207,7 +206,7 @@ class MessageRequest(SingleRequest):
     @property
     def operation(self) -> str:
         """The name of the operation."""
-        return self.kind.channel.operation
+        return self.kind.channel.endpoint.operation
 
     @property
     def suppression_scope(self) -> SuppressionScope:
@@ -299,6 +298,8 @@ class MessageRequest(SingleRequest):
         """Return the pages of all recipients that ``encoding="gsm7"`` saves."""
         content = self.body.get("content")
         if not content or channel_of(self.operation, self.body) != "sms":
+            return 0
+        if not entries and is_gsm7(content):
             return 0
         names = _names_of(entries)
         saved = gsm7_savings(content, names, placeholder_format)

@@ -79,7 +79,8 @@ def run_info(context: Context) -> RunInfo:
         run_type=str(getattr(run.run_type, "value", run.run_type)),
         run_after=_due_at(run),
         started=run.start_date,
-        may_catch_up=_may_catch_up(dag),
+        # A timetable of another author need not obey catchup=False.
+        may_catch_up=dag is None or bool(dag.catchup) or not _is_of_airflow(_inner(dag.timetable)),
         # A cleared run starts again long after its successor was due. That is no catch-up.
         cleared=bool(getattr(run, "clear_number", None)),
         find_next_due=partial(find_next_due, dag, run),
@@ -92,12 +93,6 @@ def _due_at(run: Any) -> datetime:
     # A run of a partition has the moment at which the scheduler made it, which may be long after its last event.
     events = [event.timestamp for event in getattr(run, "consumed_asset_events", None) or ()]
     return min(due, max(events)) if events else due
-
-
-def _may_catch_up(dag: Any) -> bool:
-    """Return whether the schedule of a DAG may make runs whose successors are due already."""
-    # A timetable of another author need not obey catchup=False.
-    return dag is None or bool(dag.catchup) or not _is_of_airflow(_inner(dag.timetable))
 
 
 def find_next_due(dag: Any, run: Any) -> datetime | None:

@@ -47,7 +47,7 @@ def build_report(
         encodings[encoding] += texts
     # What is paid for: recipients of emails, pages of SMS. The pages of a template are not known.
     units: int | None = campaign.recipients()
-    if campaign.message.channel.operation != "send_email":
+    if campaign.message.channel.endpoint.operation != "send_email":
         units = sum(number * texts for _, number, texts in lengths) if lengths else None
     references = [request.reference for request in campaign.index.unresolved()]
     price = spec.price_per_page

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cpaas_provider.api.models.airtime import PurchaseOutcome, purchase_outcome
 from cpaas_provider.hooks.activity import record
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ def _record_passcode(result: Mapping[str, Any], runtime: TaskRuntime) -> None:
 
 
 def _record_purchase(result: Mapping[str, Any], runtime: TaskRuntime) -> None:
+    from cpaas_provider.api.models.airtime import PurchaseOutcome, purchase_outcome
     from cpaas_provider.database.activity.single_requests import AirtimePurchaseRow, record_purchase
     from cpaas_provider.delivery.tracking.sent_requests import record_repeated_purchase
 

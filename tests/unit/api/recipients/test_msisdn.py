@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, mask_msisdn, normalise_msisdn
+from cpaas_provider.api.recipients.invalid import InvalidMsisdnError
+from cpaas_provider.api.recipients.msisdn import mask_msisdn, normalise_msisdn
 
 REGIONS = sorted(phonenumbers.SUPPORTED_REGIONS)
 

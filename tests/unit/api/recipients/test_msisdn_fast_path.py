@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import phonenumbers
@@ -12,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneMetadata, PhoneNumberType
 
-from cpaas_provider.api.recipients._msisdn_fast_path import PLAIN, parse_plain
-from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, NumberCheck, NumberReader, normalise_msisdn
+from cpaas_provider.api.recipients import _numbering_plans
+from cpaas_provider.api.recipients.invalid import InvalidMsisdnError
+from cpaas_provider.api.recipients.msisdn import PLAIN, NumberCheck, NumberReader, normalise_msisdn, parse_plain
 
 REGIONS = sorted(phonenumbers.SUPPORTED_REGIONS)
 CODES = sorted(COUNTRY_CODE_TO_REGION_CODE)
@@ -187,3 +190,21 @@ def test_generated_texts_read_the_same_either_way(number_check: NumberCheck) -> 
         if results[0] != results[1]:
             different.append((text, region, *results))
     assert different == []
+
+
+def test_plain_number_is_read_without_loading_the_library() -> None:
+    program = (
+        "import sys\n"
+        "from cpaas_provider.api.recipients.msisdn import normalise_msisdn as read\n"
+        "from cpaas_provider.api.settings import ClientSettings\n"
+        "ClientSettings('http://127.0.0.1:1', 'key', default_region='NG')\n"
+        "print(read('0803 123 4567', 'NG'), read('+2348031234567', 'NG'), 'phonenumbers' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2348031234567", "2348031234567", "False"]
+
+
+def test_plans_are_those_of_the_library_where_its_modules_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_numbering_plans, "__path__", [])
+    monkeypatch.delitem(sys.modules, f"{_numbering_plans.__name__}.data")
+    assert _numbering_plans._load() == (PhoneMetadata, COUNTRY_CODE_TO_REGION_CODE)

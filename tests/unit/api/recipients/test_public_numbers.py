@@ -11,7 +11,8 @@ import phonenumbers
 import pytest
 from phonenumbers import PhoneMetadata, PhoneNumber, PhoneNumberFormat, PhoneNumberType
 
-from cpaas_provider.api.recipients.msisdn import InvalidMsisdnError, NumberReader
+from cpaas_provider.api.recipients.invalid import InvalidMsisdnError
+from cpaas_provider.api.recipients.msisdn import NumberReader
 
 REGIONS = sorted(phonenumbers.SUPPORTED_REGIONS)
 KINDS = sorted(PhoneNumberType.values())

@@ -9,18 +9,19 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-from cpaas_provider.sending.campaign.content import SMS, Content
+from cpaas_provider.sending.campaign.content import Content
 from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientStatus, RecipientTable
 from cpaas_provider.sending.journal.hashing import KeyedHasher, task_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import Intent, LogEntry, Result, State
 from cpaas_provider.sending.journal.store import TryInfo
+from cpaas_provider.sending.requests.channels import SMS
 from cpaas_provider.sources.base import InvalidRow, Row
 
 SECRETS = ("sk_first_key", "sk_second_key", "sk_third_key")
 IDENTITY = task_identity("campaign", "manual__1", "send", -1)
 PRINTS = KeyedHasher(SECRETS[0], IDENTITY)
-OPERATION = SMS.operation
+OPERATION = SMS.endpoint.operation
 WHEN = datetime(2026, 3, 1, tzinfo=UTC)
 BODY = PRINTS.body({"sender_id": "Shop", "content": "Hello"})
 FIRST_TRY = TryInfo(number=1, max_tries=3, retries=3)

@@ -10,8 +10,9 @@ import pytest
 from cpaas_provider.api.recipients.email_address import normalise_email
 from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.sending.campaign.campaign import refuse_unknown_placeholders
-from cpaas_provider.sending.campaign.content import EMAIL, SMS, Content, MissingWords, placeholder_values_as_json
+from cpaas_provider.sending.campaign.content import Content, MissingWords, placeholder_values_as_json
 from cpaas_provider.sending.campaign.loader import CannotPlanError
+from cpaas_provider.sending.requests.channels import EMAIL, SMS
 from tests.unit.sending.campaign.parts import message
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api.recipients.reader import AllowedRecipients
-from cpaas_provider.sending.campaign.content import EMAIL, Content
+from cpaas_provider.sending.campaign.content import Content
 from cpaas_provider.sending.campaign.loader import CannotPlanError, Columns, RecipientLoader, SuppressionStats
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.partitions import Partition, partitions
+from cpaas_provider.sending.requests.channels import EMAIL
 from tests.reading import nigerian_reader
 from tests.unit.sending.campaign.parts import PRINTS, Rows, message, phones
 

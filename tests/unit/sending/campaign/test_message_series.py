@@ -15,7 +15,7 @@ from cpaas_provider.api import operations as ask
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.endpoints import SEND_EMAIL, SEND_SMS
 from cpaas_provider.api.errors import CpaasInvalidRequestError
-from cpaas_provider.api.models.messages import SendSmsRequest
+from cpaas_provider.api.models.sms import SendSmsRequest
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.sending.campaign.message_series import MessageSeries, SeriesMessage
 
