@@ -73,4 +73,9 @@ def _application() -> Any:
         get_receiver_connection, guard=get_user, emit_metric=metric_emitter(), expected=list_connections
     )
     serving = send_while_serving(receiver, get_receiver_connection)
-    return run_while_serving(add_pages(serving, airflow_viewer()), EventPublisher)
+
+    def default_region(conn_id: str) -> str | None:
+        connection = get_receiver_connection(conn_id)
+        return None if connection is None else connection.default_region
+
+    return run_while_serving(add_pages(serving, airflow_viewer(), default_region=default_region), EventPublisher)

@@ -87,6 +87,9 @@ class TaskRuntime:
     """Whether this try found no other database that may have the suppression list."""
 
     delivery_link: str = field(default="", init=False)
+    failure: str = field(default="", init=False)
+    """Why the try fails, for the pages."""
+
     _journal_store: StateStore | None = field(default=None, init=False)
     _rate_limit_checked: bool = field(default=False, init=False)
 
