@@ -75,4 +75,9 @@ def _application() -> Any:
     )
     serving = send_while_serving(receiver, get_receiver_connection)
     pruned = run_while_serving(serving, lambda: Pruner(callback_lifetime()))
-    return run_while_serving(add_pages(pruned, airflow_viewer()), EventPublisher)
+
+    def default_region(conn_id: str) -> str | None:
+        connection = get_receiver_connection(conn_id)
+        return None if connection is None else connection.default_region
+
+    return run_while_serving(add_pages(pruned, airflow_viewer(), default_region=default_region), EventPublisher)

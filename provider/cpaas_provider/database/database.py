@@ -27,6 +27,9 @@ from cpaas_provider.database.url import redacted, resolve_url
 
 Result = TypeVar("Result")
 
+_ONE_MOMENT = {"sqlite": "BEGIN", "postgresql": "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"}
+"""By dialect: what begins a transaction in which all queries see the same state."""
+
 CONNECT_TIMEOUT = 10
 
 CACHE_KIB = 16 * 1024
@@ -43,6 +46,7 @@ _CHECKPOINT_TIMEOUT = 5.0
 """How long to try to empty the log while other processes copy it."""
 
 _ONLY_READS = "cpaas_only_reads"
+_SEES_ONE_MOMENT = "cpaas_sees_one_moment"
 _SORTS_IN_FILES = "cpaas_sorts_in_files"
 _KEEPS_IN_MEMORY = "cpaas_keeps_in_memory"
 
@@ -106,14 +110,15 @@ class Database:
         return found
 
     @contextlib.contextmanager
-    def connect(self) -> Iterator[Connection]:
+    def connect(self, *, one_moment: bool = False) -> Iterator[Connection]:
         """Return a connection for reads, which blocks no writer.
 
+        :param one_moment: have all queries see the same state, so that what they count adds up
         :raises DatabaseError: when the database cannot be read
         """
         self.reopen_if_moved()
         with self._bounded(LOCK_TIMEOUT), self.engine.connect() as connection:
-            yield connection.execution_options(**{_ONLY_READS: True})
+            yield connection.execution_options(**{_ONLY_READS: True, _SEES_ONE_MOMENT: one_moment})
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """Run a function in one transaction, and return its result once it is durable.
@@ -330,7 +335,10 @@ def _keep_page_copies_in_memory(connection: Connection) -> None:
 
 
 def _begin(limit: TimeLimit | None, connection: Connection) -> None:
-    if connection.get_execution_options().get(_ONLY_READS):
+    options = connection.get_execution_options()
+    if options.get(_ONLY_READS):
+        if options.get(_SEES_ONE_MOMENT):
+            connection.exec_driver_sql(_ONE_MOMENT[connection.dialect.name])
         return
     if connection.dialect.name == "sqlite":
         # After a plain BEGIN, two readers that both turn writers fail at once instead of waiting for each other.

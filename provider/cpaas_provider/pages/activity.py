@@ -18,6 +18,7 @@ from cpaas_provider.database.activity.progress import CAMPAIGN
 from cpaas_provider.database.activity.stops import find_stops
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes
 from cpaas_provider.database.schema.delivery import report_counts
+from cpaas_provider.delivery.campaigns import read_campaigns
 from cpaas_provider.delivery.tracking.counts import read_counts
 from cpaas_provider.pages import campaigns
 from cpaas_provider.pages.access import Viewer
@@ -42,13 +43,14 @@ def list_page(pages: Pages, request: Request, viewer: Viewer, wanted: Filter, ki
     with pages.reading() as connection:
         conn_ids = campaigns.connections_by_dag(connection, kind)
         dag_ids = viewer.readable(conn_ids)
-        rows = campaigns.list_rows(connection, dag_ids, wanted, kind)
-        shown = rows[: campaigns.PAGE_ROWS]
+        keys = campaigns.list_names(connection, dag_ids, wanted, kind)
+        records = read_campaigns(connection, (name for _, name in keys[: campaigns.PAGE_ROWS]))
+        shown = pages.rows(connection, list(records.values()))
         rejected = []
-        if kind == CAMPAIGN:
-            shown = pages.with_summaries(connection, shown)
-        else:
-            maps = dict.fromkeys((row.conn_id, str(row.settings.get("map", DEFAULT_MAP))) for row in shown)
+        if kind != CAMPAIGN:
+            maps = dict.fromkeys(
+                (record.conn_id, str(record.settings.get("map", DEFAULT_MAP))) for record in records.values()
+            )
             rejected = [(*key_map, *newest(connection, *key_map, limit=REJECTED_ROWS)) for key_map in maps]
         readable = {conn_id for dag_id in dag_ids for conn_id in conn_ids[dag_id]}
         stops = find_stops(connection, readable)
@@ -61,7 +63,7 @@ def list_page(pages: Pages, request: Request, viewer: Viewer, wanted: Filter, ki
         conn_ids=sorted(readable),
         stops=stops,
         dag_ids=sorted(dag_ids),
-        **_paging(wanted.named, wanted.before, [(row.started_at, row.reference) for row in rows]),
+        **_paging(wanted.named, wanted.before, keys),
         refresh=refresh_of(shown),
     )
 

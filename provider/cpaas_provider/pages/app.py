@@ -15,24 +15,33 @@ from cpaas_provider.database.activity.progress import CAMPAIGN, CONTACT_SYNC
 from cpaas_provider.database.database import Database
 from cpaas_provider.pages import activity, details, search
 from cpaas_provider.pages.access import Viewer
-from cpaas_provider.pages.base import LazyDatabase, PageRoute, Pages, check_text, fail
+from cpaas_provider.pages.base import LazyDatabase, PageRoute, Pages, TaskStates, check_text, fail
 from cpaas_provider.pages.campaigns import BadQuestionError, Filter, read_key
 from cpaas_provider.pages.html.rendering import FOLDER
 from cpaas_provider.pages.summaries import Summaries
+from cpaas_provider.tasks.airflow.task_states import read_task_states
 
 _STATIC = {"pages.css": "text/css", "pages.js": "text/javascript"}
 
 
-def add_pages(app: FastAPI, viewer: Callable[..., Viewer], database: Callable[[], Database] | None = None) -> FastAPI:
+def add_pages(
+    app: FastAPI,
+    viewer: Callable[..., Viewer],
+    database: Callable[[], Database] | None = None,
+    task_states: TaskStates = read_task_states,
+    default_region: Callable[[str], str | None] = lambda conn_id: None,
+) -> FastAPI:
     """Add the pages to an application that is mounted under a path, and return it.
 
     :param app: the receiver, which gives every response the headers that keep it out of caches
     :param viewer: the dependency that returns the viewer, or rejects the request
     :param database: returns the database; default: the configured one
+    :param task_states: returns Airflow's states of task instances, by one query
+    :param default_region: returns the region of a connection's national numbers, by which the search reads them
     """
     configured = LazyDatabase()
     get_database = database or configured
-    pages = Pages(get_database, Summaries(get_database))
+    pages = Pages(get_database, Summaries(get_database), task_states, default_region)
     app_lifespan = app.router.lifespan_context
 
     @contextlib.asynccontextmanager
@@ -96,6 +105,10 @@ def _routes(viewer: Callable[..., Viewer], pages: Pages) -> APIRouter:
     @router.get("/contact-syncs")
     def contact_syncs(request: Request, user: User, wanted: ListFilter) -> Response:
         return activity.list_page(pages, request, user, wanted, CONTACT_SYNC)
+
+    @router.get("/contact-syncs/{reference:path}")
+    def contact_sync(request: Request, reference: str, user: User) -> Response:
+        return details.contact_sync_page(pages, request, user, reference)
 
     @router.get("/passcodes")
     def passcodes(request: Request, user: User, days: str = "7") -> Response:

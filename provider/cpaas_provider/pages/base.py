@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -18,13 +18,17 @@ from starlette.responses import Response
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.delivery.campaigns import CampaignRecord, Place, TaskState
 from cpaas_provider.delivery.tracking.counts import open_report_database
 from cpaas_provider.pages.campaigns import BadQuestionError, CampaignRow
 from cpaas_provider.pages.html.rendering import render
-from cpaas_provider.pages.summaries import Summaries
+from cpaas_provider.pages.summaries import Summaries, Summary
 
 REFRESH = 5
 """Seconds after which the browser reloads a page with changing figures."""
+
+
+TaskStates = Callable[[Collection[Place]], Mapping[Place, TaskState]]
 
 
 class LazyDatabase:
@@ -57,20 +61,35 @@ class Pages:
     """The database and the summaries that the routes share.
 
     :param database: returns the database; opens it on the first call, which may block
+    :param task_states: returns Airflow's states of task instances, by one query
+    :param default_region: returns the region of a connection's national numbers, ``None`` if it has none
     """
 
     database: Callable[[], Database]
     summaries: Summaries
+    task_states: TaskStates
+    default_region: Callable[[str], str | None]
 
     def reading(self) -> contextlib.AbstractContextManager[Connection]:
-        """Open a connection for reading."""
-        return self.database().connect()
+        """Open a connection for reading, on which all figures of a page are of one moment."""
+        return self.database().connect(one_moment=True)
 
-    def with_summaries(self, connection: Connection, rows: list[CampaignRow]) -> list[CampaignRow]:
-        """Return campaigns with their delivery summaries."""
-        sizes = {row.reference: row.accepted for row in rows if row.is_tracked}
-        summaries = self.summaries.of_list(connection, sizes)
-        return [replace(row, summary=summaries.get(row.reference)) for row in rows]
+    def rows(self, connection: Connection, records: Sequence[CampaignRecord]) -> list[CampaignRow]:
+        """Return campaigns or contact syncs with their figures, each query for all of them."""
+        states = self.task_states([record.place for record in records])
+        summaries = self.summaries.of_list(connection, records)
+        return [row_of(record, states.get(record.place), summaries.get(record.reference)) for record in records]
+
+    def row(self, connection: Connection, record: CampaignRecord) -> CampaignRow:
+        """Return one campaign with all that its page shows."""
+        state = self.task_states([record.place]).get(record.place)
+        return row_of(record, state, self.summaries.of_one(connection, record) if record.is_tracked else None)
+
+
+def row_of(record: CampaignRecord, task: TaskState | None, summary: Summary | None) -> CampaignRow:
+    """Return a campaign or contact sync with its figures."""
+    counts, is_current = (None, True) if summary is None else (summary.counts, summary.is_current)
+    return CampaignRow(record, record.figures(counts, task, is_current=is_current), task, summary)
 
 
 class PageRoute(APIRoute):
@@ -101,7 +120,7 @@ def respond(request: Request, template: str, status: int = 200, **values: Any) -
 
 def refresh_of(rows: Iterable[CampaignRow]) -> int:
     """Return the seconds after which the browser reloads a page of campaigns; 0 if their figures stay."""
-    return REFRESH if any(row.will_change for row in rows) else 0
+    return REFRESH if any(row.figures.will_change for row in rows) else 0
 
 
 def fail(request: Request, status: int, heading: str, message: str) -> Response:
@@ -125,7 +144,7 @@ def check_text(*values: str, most: int = 500) -> None:
             raise BadQuestionError("A parameter is too long, or has a character that cannot be shown.")
 
 
-def _task_url(airflow: str, row: CampaignRow) -> str:
+def _task_url(airflow: str, row: CampaignRecord) -> str:
     dag_id, run_id, task_id = (quote(name, safe="") for name in (row.dag_id, row.run_id, row.task_id))
     mapped = f"/mapped/{row.map_index}" if row.map_index >= 0 else ""
     return f"{airflow}/dags/{dag_id}/runs/{run_id}/tasks/{task_id}{mapped}"

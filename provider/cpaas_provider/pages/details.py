@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -12,16 +12,23 @@ from sqlalchemy import Connection, func, select
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from cpaas_provider.database.activity.progress import CONTACT_SYNC
 from cpaas_provider.database.activity.stops import find_stops
 from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.database.schema.activity import task_progress
 from cpaas_provider.database.schema.base import CAMPAIGN_LENGTH
-from cpaas_provider.database.schema.delivery import report_counts, sends
+from cpaas_provider.database.schema.delivery import report_counts
+from cpaas_provider.delivery.campaigns import (
+    CampaignFigures,
+    CampaignRecord,
+    TaskState,
+    read_campaign_counts,
+    read_campaigns,
+)
 from cpaas_provider.delivery.reports import DeliveryStatus
-from cpaas_provider.delivery.tracking.counts import DeliveryCounts, SendCounts, read_counts, read_sends
 from cpaas_provider.delivery.tracking.permanent_failures.brakes import read_brakes
 from cpaas_provider.pages.access import Viewer
 from cpaas_provider.pages.base import Pages, fail, not_found, refresh_of, respond
-from cpaas_provider.pages.campaigns import CampaignRow, find_campaign
 from cpaas_provider.pages.html import charts
 
 MOST = 100
@@ -32,6 +39,11 @@ _HINT = (
     f"/deliveries?campaign=REFERENCE, up to {MOST} times."
 )
 
+_MISSING = {
+    **dict.fromkeys(("campaign", "task", "task_state", "open", *(field.name for field in fields(CampaignFigures)))),
+    "state": "not found in this database",
+}
+
 STATUSES = [status.word for status in DeliveryStatus]
 STATUS_NAMES = {int(status): status.word for status in DeliveryStatus}
 
@@ -41,15 +53,13 @@ def campaign_page(pages: Pages, request: Request, viewer: Viewer, reference: str
     if not _is_reference(reference):
         return not_found(request)
     with pages.reading() as connection:
-        found = viewer.visible([find_campaign(connection, reference)])
+        found = viewer.visible(read_campaigns(connection, [reference]).values())
         if not found:
             return not_found(request)
-        row: CampaignRow = found[0]
-        if row.is_tracked:
-            row = replace(row, summary=pages.summaries.of_one(connection, reference, row.accepted))
-        buckets = _reports_by_minute(connection, row)
+        row = pages.row(connection, found[0])
+        buckets = _reports_by_minute(connection, row.record)
         brake = next(iter(read_brakes(connection, reference)), None)
-        stops = find_stops(connection, [row.conn_id])
+        stops = find_stops(connection, [row.record.conn_id])
     return respond(
         request,
         "campaign.html",
@@ -58,9 +68,23 @@ def campaign_page(pages: Pages, request: Request, viewer: Viewer, reference: str
         stops=stops,
         chart=charts.over_time(buckets, STATUSES, "Delivery reports over time"),
         kinds=reported_statuses(buckets),
-        command=_cli_arguments(row),
+        command=_cli_arguments(row.record),
         refresh=refresh_of([row]),
     )
+
+
+def contact_sync_page(pages: Pages, request: Request, viewer: Viewer, reference: str) -> Response:
+    """Return the page of a contact sync, or the error page if it does not exist or may not be seen."""
+    if not _is_reference(reference):
+        return not_found(request)
+    with pages.reading() as connection:
+        is_sync = task_progress.c.reference == reference, task_progress.c.kind == CONTACT_SYNC
+        names = connection.execute(select(task_progress.c.reference).where(*is_sync)).scalars().all()
+        found = viewer.visible(read_campaigns(connection, names).values())
+        if not found:
+            return not_found(request)
+        [row] = pages.rows(connection, found)
+    return respond(request, "contact_sync.html", row=row, refresh=refresh_of([row]))
 
 
 def reported_statuses(buckets: charts.Buckets) -> list[str]:
@@ -68,7 +92,7 @@ def reported_statuses(buckets: charts.Buckets) -> list[str]:
     return [status for status in STATUSES if any(status in counts for counts in buckets.values())]
 
 
-def _reports_by_minute(connection: Connection, row: CampaignRow) -> dict[datetime, dict[str, int]]:
+def _reports_by_minute(connection: Connection, row: CampaignRecord) -> dict[datetime, dict[str, int]]:
     """Return the number of a campaign's reports on its connection in each minute, by status."""
     columns = report_counts.c
     query = select(columns.minute, columns.delivery_status, func.sum(columns.reports))
@@ -79,7 +103,7 @@ def _reports_by_minute(connection: Connection, row: CampaignRow) -> dict[datetim
     return found
 
 
-def _cli_arguments(row: CampaignRow) -> str:
+def _cli_arguments(row: CampaignRecord) -> str:
     """Return the task instance as the arguments of ``airflow cpaas journal``."""
     named = shlex.join([row.dag_id, row.run_id, row.task_id])
     return f"{named} --map-index {row.map_index}" if row.map_index >= 0 else named
@@ -97,59 +121,37 @@ def deliveries_page(pages: Pages, request: Request, viewer: Viewer, references: 
     if as_json:
         try:
             with pages.reading() as connection:
-                return JSONResponse(_read_statuses(connection, viewer, wanted))
+                return JSONResponse(_read_statuses(pages, connection, viewer, wanted))
         except DatabaseError as error:
             return JSONResponse({"detail": str(error)}, 503)
     if len(wanted) == 1:
         return campaign_page(pages, request, viewer, wanted[0])
     with pages.reading() as connection:
-        found = viewer.visible(find_campaign(connection, reference) for reference in wanted)
-        rows = pages.with_summaries(connection, found)
+        rows = pages.rows(connection, viewer.visible(read_campaigns(connection, wanted).values()))
     missing = len(wanted) - len(rows)
     return respond(request, "deliveries.html", rows=rows, missing=missing, refresh=refresh_of(rows))
 
 
-def _read_statuses(connection: Connection, viewer: Viewer, wanted: list[str]) -> list[dict[str, Any]]:
-    """Return the delivery counts of campaigns in their order. Those that may not be seen look like missing ones."""
-    rows = connection.execute(select(sends).where(sends.c.campaign.in_(wanted)))
-    visible = {row.campaign: row for row in viewer.visible(rows)}
-    counts, known = read_counts(connection, visible), read_sends(connection, visible)
-    return [
-        _line(name, counts.get(name, DeliveryCounts()), known.get(name, SendCounts()), visible.get(name))
-        for name in wanted
-    ]
-
-
-def _line(campaign: str, counts: DeliveryCounts, sent: SendCounts, send: Any) -> dict[str, Any]:
-    # Until the task has ended, the number of its recipients is unknown.
-    has_ended = send is not None and send.expected is not None and sent.accepted is not None
-    expected = counts.expected(sent.accepted or 0) if has_ended else None
-    unreported = None if expected is None else expected - counts.known
-    unknown = sent.unknown
-    return {
-        "campaign": campaign,
-        "task": None if send is None else _task(send),
-        "expected": expected,
-        "delivered": counts.delivered,
-        "undelivered": counts.undelivered,
-        "in_flight": counts.in_flight,
-        "unreported": unreported,
-        "unknown": unknown,
-        "state": _state(send, counts.in_flight + (unreported or 0) + (unknown or 0)),
+def _read_statuses(pages: Pages, connection: Connection, viewer: Viewer, wanted: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the figures of campaigns in their order. Those that may not be seen look like missing ones."""
+    visible = {record.reference: record for record in viewer.visible(read_campaigns(connection, wanted).values())}
+    states = pages.task_states([record.place for record in visible.values()])
+    counts = read_campaign_counts(connection, visible.values())
+    lines = {
+        name: _line(record, record.figures(counts.get(name), states.get(record.place)), states.get(record.place))
+        for name, record in visible.items()
     }
+    return [lines.get(name) or {**_MISSING, "campaign": name} for name in wanted]
 
 
-def _task(send: Any) -> str:
-    mapped = f" [{send.map_index}]" if send.map_index >= 0 else ""
-    return f"{send.dag_id}.{send.task_id}{mapped} ({send.run_id})"
-
-
-def _state(send: Any, missing: int) -> str:
-    if send is None:
-        return "not found in this database"
-    if send.ended_at is None:
-        return "sending"
-    return "waiting for reports" if missing else "all reported"
+def _line(record: CampaignRecord, figures: CampaignFigures, task: TaskState | None) -> dict[str, Any]:
+    mapped = f" [{record.map_index}]" if record.map_index >= 0 else ""
+    return {
+        "campaign": record.reference,
+        "task": f"{record.dag_id}.{record.task_id}{mapped} ({record.run_id})",
+        "task_state": None if task is None else task.state,
+        **figures.as_json(),
+    }
 
 
 def _is_reference(text: str) -> bool:

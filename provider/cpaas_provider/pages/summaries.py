@@ -1,7 +1,7 @@
 """Delivery summaries of campaigns. Small campaigns are counted during the request, large ones in the background.
 
-A request must not wait until millions of recipients are counted. So summaries are stored in the database, and counted
-again if reports have arrived since.
+A request must not wait until millions of recipients are counted. So summaries are stored in the database with the
+version of what they counted, and counted again if that has changed since.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -23,16 +23,21 @@ from sqlalchemy import ColumnElement, Connection, Row, String, and_, case, func,
 from cpaas_provider.database.activity.upsert import upsert
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.schema.delivery import deliveries, delivery_summaries, report_counts, sends
+from cpaas_provider.database.schema.changes import campaign_changes
+from cpaas_provider.database.schema.delivery import deliveries, delivery_summaries, sends
+from cpaas_provider.delivery.campaigns import (
+    CampaignCounts,
+    CampaignRecord,
+    read_campaign_counts,
+    read_campaigns,
+)
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import (
-    COMMIT_LAG,
     IS_COUNTED,
     IS_REACHED,
     IS_UNDELIVERED,
     DeliveryCounts,
     is_counted,
-    read_counts,
 )
 from cpaas_provider.pages.html.rendering import words
 
@@ -79,12 +84,15 @@ class Group:
 class Summary:
     """The delivery counts of a campaign.
 
-    :param unknown: the recipients among them whose request the service is not known to have accepted
+    :param accepted: the number of recipients that were recorded as accepted when this was counted
+    :param unknown: the recipients that are counted, but whose request the service is not known to have accepted
     :param statuses: the number of recipients by the name of the delivery status
     :param counted_at: when a stored summary was counted; ``None`` for one that was counted during the request
     :param seconds: how long the counting of a stored summary took
+    :param is_current: whether nothing that is counted has changed since
     """
 
+    accepted: int = 0
     delivered: int = 0
     undelivered: int = 0
     in_flight: int = 0
@@ -94,11 +102,13 @@ class Summary:
     reasons: tuple[tuple[str, int], ...] = ()
     counted_at: datetime | None = None
     seconds: float = 0
+    is_current: bool = True
 
     @property
-    def counts(self) -> DeliveryCounts:
+    def counts(self) -> CampaignCounts:
         """The counts alone."""
-        return DeliveryCounts(self.delivered, self.undelivered, self.in_flight, None, self.unknown)
+        deliveries = DeliveryCounts(self.delivered, self.undelivered, self.in_flight, None, self.unknown)
+        return CampaignCounts(self.accepted, deliveries)
 
 
 class Summaries:
@@ -120,51 +130,50 @@ class Summaries:
         if worker is not None:
             worker.shutdown(wait=True, cancel_futures=True)
 
-    def of_list(self, connection: Connection, sizes: Mapping[str, int]) -> dict[str, Summary | None]:
-        """Return the summaries of campaigns, ``None`` for one that is still being counted.
-
-        :param sizes: the approximate number of recipients by campaign
-        """
-        stored, current = self._stored(connection, sizes)
-        summaries: dict[str, Summary | None] = {name: stored[name] for name in current}
+    def of_list(self, connection: Connection, records: Iterable[CampaignRecord]) -> dict[str, Summary | None]:
+        """Return the summaries of tracked campaigns, ``None`` for one that is still being counted."""
+        tracked = {record.reference: record for record in records if record.is_tracked}
+        summaries: dict[str, Summary | None] = {}
         room = MOST_AT_ONCE
-        at_once: list[str] = []
-        for name in sizes:
-            if name in current:
+        at_once: list[CampaignRecord] = []
+        stored = self._stored(connection, tracked.values())
+        for name, record in tracked.items():
+            summaries[name] = summary = stored.get(name)
+            if summary is not None and summary.is_current:
                 continue
-            if sizes[name] <= min(SMALL, room):
-                room -= sizes[name]
-                at_once.append(name)
-            else:
-                summaries[name] = stored.get(name)
+            if record.size <= min(SMALL, room):
+                room -= record.size
+                at_once.append(record)
             # Also for those that are counted below, so that the next request finds them stored.
-            self._refresh(name, stored.get(name))
-        counts = read_counts(connection, at_once)
-        for name in at_once:
-            summaries[name] = Summary(**_numbers(counts.get(name, DeliveryCounts())))
+            self._refresh(record, summary)
+        counts = read_campaign_counts(connection, at_once)
+        summaries |= {name: Summary(**_numbers(found)) for name, found in counts.items()}
         return summaries
 
-    def of_one(self, connection: Connection, campaign: str, size: int) -> Summary | None:
-        """Return the whole summary of a campaign, ``None`` while it is being counted."""
-        stored, current = self._stored(connection, [campaign])
-        if campaign in current:
-            return stored[campaign]
-        self._refresh(campaign, stored.get(campaign))
-        return count_campaign(connection, campaign) if size <= SMALL else stored.get(campaign)
+    def of_one(self, connection: Connection, record: CampaignRecord) -> Summary | None:
+        """Return the whole summary of a tracked campaign, ``None`` while it is being counted."""
+        stored = self._stored(connection, [record]).get(record.reference)
+        if stored is not None and stored.is_current:
+            return stored
+        self._refresh(record, stored)
+        return count_campaign(connection, record) if record.size <= SMALL else stored
 
-    def _stored(self, connection: Connection, campaigns: Iterable[str]) -> tuple[dict[str, Summary], set[str]]:
-        """Return the stored summaries, and the names of those up to date."""
-        names = list(campaigns)
-        rows = connection.execute(select(delivery_summaries).where(delivery_summaries.c.campaign.in_(names))).all()
-        found = {row.campaign: _read(row) for row in rows}
-        newest = latest_reports(connection, found)
-        lag = COMMIT_LAG + timedelta(minutes=1)
-        current = {
-            row.campaign for row in rows if row.campaign not in newest or newest[row.campaign] + lag < row.counted_at
+    def _stored(self, connection: Connection, records: Iterable[CampaignRecord]) -> dict[str, Summary]:
+        """Return the stored summaries."""
+        has_version = {record.reference: record.has_progress for record in records}
+        query = select(delivery_summaries).where(delivery_summaries.c.campaign.in_(has_version))
+        rows = connection.execute(query).all()
+        versions = read_versions(connection, [row.campaign for row in rows])
+        return {
+            row.campaign: _read(row, is_current=has_version[row.campaign] and versions[row.campaign] == row.version)
+            for row in rows
         }
-        return found, current
 
-    def _refresh(self, campaign: str, stored: Summary | None) -> None:
+    def _refresh(self, record: CampaignRecord, stored: Summary | None) -> None:
+        campaign = record.reference
+        if not record.has_progress and record.size <= SMALL:
+            # It has no version, so it would be counted again for each request.
+            return
         if stored is not None and stored.counted_at is not None:
             age = (datetime.now(UTC) - stored.counted_at).total_seconds()
             if age < max(_MIN_AGE, _AGE_FACTOR * stored.seconds):
@@ -193,28 +202,34 @@ def refresh_summary(database: Database, campaign: str) -> None:
     :raises DatabaseError: when the database cannot be used
     """
     counted_at, began = datetime.now(UTC), time.monotonic()
-    with database.connect() as connection:
-        summary = count_campaign(connection, campaign)
+    with database.connect(one_moment=True) as connection:
+        version = read_versions(connection, [campaign])[campaign]
+        record = read_campaigns(connection, [campaign]).get(campaign)
+        if record is None:
+            return
+        summary = count_campaign(connection, record)
     row = {
         "campaign": campaign,
         "summary": _write(summary),
+        "version": version,
         "counted_at": counted_at,
         "seconds": time.monotonic() - began,
     }
     database.write(partial(upsert, table=delivery_summaries, row=row))
 
 
-def latest_reports(connection: Connection, campaigns: Iterable[str]) -> dict[str, datetime]:
-    """Return the minute of the last report of each campaign that has any."""
-    newest = select(report_counts.c.campaign, func.max(report_counts.c.minute))
-    query = newest.where(report_counts.c.campaign.in_(list(campaigns))).group_by(report_counts.c.campaign)
-    return {row[0]: row[1] for row in connection.execute(query)}
+def read_versions(connection: Connection, campaigns: Iterable[str]) -> dict[str, int]:
+    """Return the version of what is counted for each campaign. It changes with each change of that."""
+    names, columns = list(campaigns), campaign_changes.c
+    query = select(columns.campaign, func.sum(columns.changes)).where(columns.campaign.in_(names))
+    found = {name: int(changes) for name, changes in connection.execute(query.group_by(columns.campaign))}
+    return {name: found.get(name, 0) for name in names}
 
 
-def count_campaign(connection: Connection, campaign: str) -> Summary:
-    """Count the recipients of a campaign, by status, network and reason."""
-    counts = read_counts(connection, [campaign]).get(campaign, DeliveryCounts())
-    which = _counted(connection, campaign)
+def count_campaign(connection: Connection, record: CampaignRecord) -> Summary:
+    """Count the recipients of a tracked campaign, by status, network and reason."""
+    counts = read_campaign_counts(connection, [record])[record.reference]
+    which = _counted(connection, record.reference)
     return Summary(
         **_numbers(counts),
         statuses=_by_status(connection, which),
@@ -223,8 +238,9 @@ def count_campaign(connection: Connection, campaign: str) -> Summary:
     )
 
 
-def _numbers(counts: DeliveryCounts) -> dict[str, Any]:
-    return {name: getattr(counts, name) for name in ("delivered", "undelivered", "in_flight", "unknown")}
+def _numbers(counts: CampaignCounts) -> dict[str, Any]:
+    names = ("delivered", "undelivered", "in_flight", "unknown")
+    return {"accepted": counts.accepted, **{name: getattr(counts.deliveries, name) for name in names}}
 
 
 def _counted(connection: Connection, campaign: str) -> ColumnElement[bool]:
@@ -299,11 +315,12 @@ def _by_reason(connection: Connection, which: ColumnElement[bool]) -> tuple[tupl
 
 
 def _write(summary: Summary) -> str:
-    return json.dumps({name: value for name, value in asdict(summary).items() if name not in ("counted_at", "seconds")})
+    of_row = ("counted_at", "seconds", "is_current")
+    return json.dumps({name: value for name, value in asdict(summary).items() if name not in of_row})
 
 
-def _read(row: Row[Any]) -> Summary:
+def _read(row: Row[Any], *, is_current: bool) -> Summary:
     values: dict[str, Any] = json.loads(row.summary)
     values["networks"] = tuple(Group(**group) for group in values["networks"])
     values["reasons"] = tuple((name, count) for name, count in values["reasons"])
-    return Summary(**values, counted_at=row.counted_at, seconds=row.seconds)
+    return Summary(**values, counted_at=row.counted_at, seconds=row.seconds, is_current=is_current)

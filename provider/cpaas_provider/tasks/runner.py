@@ -131,6 +131,7 @@ def _for_airflow(error: Exception, attempt: Attempt, runtime: TaskRuntime, deadl
     """Return the exception of Airflow for an error of ours, and push the report of the try; others as they are."""
     if isinstance(error, errors.RetryLaterError):
         return _deferral(str(error), error.until, attempt, runtime, deadline)
+    runtime.failure = failure_text(error)
     # The other try pushes the report: a report of this one would overwrite it.
     superseded = isinstance(error, errors.TrySupersededError)
     runtime.state_failed = superseded or isinstance(error, errors.JournalUnavailableError)
@@ -144,6 +145,16 @@ def _for_airflow(error: Exception, attempt: Attempt, runtime: TaskRuntime, deadl
     if isinstance(error, CpaasError):
         return _of_service(error, attempt, runtime, deadline)
     return airflow_exception(error)
+
+
+def failure_text(error: Exception) -> str:
+    """Return an error for the pages. The text of an error that is not ours may contain anything, so its kind is given.
+
+    Our texts name no recipient, no key and no body.
+    """
+    if isinstance(error, CpaasError) or airflow_exception(error) is not error:
+        return str(error)
+    return f"The task failed with {type(error).__name__}. Its log has the rest."
 
 
 def airflow_exception(error: Exception) -> Exception:

@@ -90,6 +90,9 @@ class TaskRuntime:
     """Whether this try found that the entries of the list are in the database of all workers."""
 
     delivery_link: str = field(default="", init=False)
+    failure: str = field(default="", init=False)
+    """Why the try fails, for the pages."""
+
     _journal_store: StateStore | None = field(default=None, init=False)
     _database_checked: bool = field(default=False, init=False)
 

@@ -127,19 +127,19 @@ class TestCampaigns:
         assert [line["reference"] for line in shown] == found
 
     def test_campaign_without_delivery_reports_has_the_figures_of_its_task(self, spring: Database, cli: Cli) -> None:
-        campaign(spring, "autumn", state="running")
+        campaign(spring, "autumn", state="running", delivery_reports=None)
         campaign(spring, "spring", dag_id="dag", minutes=1, recipients=4, sent=3, not_sent=1)
         found = {line["reference"]: line for line in lines(cli("campaigns", "list", "--output", "json"))}
         assert list(found) == ["spring", "autumn"]
         autumn = found["autumn"]
-        assert (autumn["state"], autumn["accepted"], autumn["delivered"]) == ("running", 8, None)
+        assert (autumn["state"], autumn["accepted"], autumn["delivered"]) == ("sending", 8, None)
         assert (autumn["rejected"], autumn["charge"], autumn["balance"]) == (1, 12.5, 87.5)
         assert (found["spring"]["recipients"], found["spring"]["delivered"]) == (4, 1)
         (record,) = lines(cli("campaigns", "show", "autumn", "--output", "json"))
         assert (record["requests"], record["results_path"]) == (2, "/data/results.jsonl")
 
     def test_running_campaign_has_the_newest_balance(self, spring: Database, cli: Cli) -> None:
-        campaign(spring, "autumn", state="running")
+        campaign(spring, "autumn", state="running", delivery_reports=None)
         (line,) = lines(cli("balance", "--conn-id", "shop", "--output", "json"))
         assert (line["balance"], line["dag_id"]) == (87.5, "spring_dag")
 

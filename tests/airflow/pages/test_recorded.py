@@ -60,6 +60,19 @@ def test_campaign_that_fails_and_is_retried_has_one_record(task_runner: TaskRunn
     assert found.reference == failed.reference
 
 
+def test_failed_campaign_records_its_error_until_the_next_try_begins(task_runner: TaskRunner) -> None:
+    limit_batches(task_runner, 2)
+    task_runner.sandbox.control(*fault("send_sms", "unavailable", retry_after=0))
+    run = sms(task_runner, rows(2, 50))
+    assert run.run_try().state == "up_for_retry"
+    with open_database() as database, database.connect() as connection:
+        (failed,) = connection.execute(select(task_progress).where(task_progress.c.dag_id == run.dag.dag_id))
+    assert "503" in json.loads(failed.figures)["error"]
+    task_runner.sandbox.control("DELETE", "faults")
+    done = run.run_try()
+    assert "error" not in json.loads(progress(done.result["reference"]).figures)
+
+
 def test_dry_run_records_nothing(task_runner: TaskRunner) -> None:
     done = sms(task_runner, rows(3), dry_run=True).run_try()
     with open_database() as database, database.connect() as connection:

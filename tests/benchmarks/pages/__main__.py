@@ -103,7 +103,7 @@ def main() -> int:
             given.reports,
             lambda words: print(f"{time.monotonic() - began:6.0f} s  {words}", flush=True),
         )
-        app = add_pages(FastAPI(), lambda: Viewer(set, True), lambda: database)
+        app = add_pages(FastAPI(), lambda: Viewer(set, True), lambda: database, lambda places: {})
         with TestClient(app) as client:
             kept = measure(client, filled, given.rounds)
     print(f"Every page keeps to {LIMIT:.0f} ms at p95." if kept else f"Not every page keeps to {LIMIT:.0f} ms at p95.")

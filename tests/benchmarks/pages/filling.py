@@ -108,6 +108,7 @@ def _campaign(connection: Connection, place: int, size: int, first: int, at: dat
         **ended,
         "reference": name,
         "kind": "campaign",
+        "try_number": 1,
         "state": "finished",
         "updated_at": at,
         "figures": json.dumps({**_FIGURES, "recipients": size + 3, "sent": size}),

@@ -13,6 +13,7 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.receiver.app import ReceiverApp
 from cpaas_provider.pages.access import Viewer
 from cpaas_provider.pages.app import add_pages
+from cpaas_provider.pages.base import TaskStates
 
 # As fixtures.
 from tests.unit.database.conftest import database as database
@@ -31,10 +32,15 @@ def viewer(x_dags: Annotated[str, Header()] = "", x_totals: Annotated[str, Heade
     return Viewer(lambda dag_ids: {one for one in dag_ids if one in allowed or ALL in allowed}, bool(x_totals))
 
 
-def mounted(database: Database) -> FastAPI:
-    """Return an application with the pages under the path that the plugin uses."""
+def mounted(database: Database, task_states: TaskStates = lambda places: {}) -> FastAPI:
+    """Return an application with the pages under the path that the plugin uses.
+
+    :param task_states: Airflow's states of task instances; none by default, as of an Airflow that has no such tasks
+    """
     outer = FastAPI()
-    outer.mount("/cpaas", add_pages(ReceiverApp(openapi_url=None), viewer, lambda: database))
+    outer.mount(
+        "/cpaas", add_pages(ReceiverApp(openapi_url=None), viewer, lambda: database, task_states, {"shop": "NG"}.get)
+    )
     return outer
 
 

@@ -47,7 +47,7 @@ def campaign(
     :param silent: since when it has recorded nothing
     """
     task = RecordedTask(
-        reference, CAMPAIGN, "send_sms", conn_id, dag_id, "run 1", "send", map_index, settings or {"max_charge": 100}
+        reference, CAMPAIGN, "send_sms", conn_id, dag_id, "run 1", "send", map_index, 1, settings or {"max_charge": 100}
     )
     database.write(lambda connection: record_progress(connection, task, state, {**REPORT, **figures}))
     moved = {

@@ -69,6 +69,7 @@ class TestList:
             "Undelivered": "1",
             "Open": "6",
             "Unknown": "0",
+            "Not sent": "0",
             "Invalid rows": "3",
             "Cost, balance": "12.5 87.5",
             "Rate, time left": "4.0/s \N{EN DASH}",
@@ -93,7 +94,7 @@ class TestList:
         assert "data-refresh" not in page
 
     def test_campaign_being_sent_shows_rate_and_remaining_time(self, database: Database, reader: TestClient) -> None:
-        campaign(database, "spring", state=RUNNING, not_sent=600, recipients_per_second=5.0)
+        campaign(database, "spring", state=RUNNING, recipients=609, not_sent=600, recipients_per_second=5.0)
         page = reader.get("/campaigns").text
         assert cells(page)["Rate, time left"] == "5.0/s 2 min"
         assert ">sending<" in page
@@ -261,7 +262,7 @@ class TestCampaign:
         save_reports(database, report(ADA, "delivered", token=to(ADA, campaign="single", reference="single")))
         ended(database, "single", expected=1)
         page = reader.get("/campaigns/single").text
-        assert "complete" in page
+        assert "all reported" in page
 
     def test_shows_a_name_as_text(self, database: Database, reader: TestClient) -> None:
         campaign(

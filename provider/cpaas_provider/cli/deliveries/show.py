@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,27 +15,34 @@ from cpaas_provider.api.recipients.reader import mask_recipient
 from cpaas_provider.api.redact import redact
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import READABLE, aside, print_lines, print_record, say, to_iso_time, warn
-from cpaas_provider.database.activity.progress import CAMPAIGN, FINISHED
+from cpaas_provider.database.activity.progress import CAMPAIGN
+from cpaas_provider.database.bulk import select_among
 from cpaas_provider.database.schema.activity import task_progress
 from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, sends
+from cpaas_provider.delivery.campaigns import (
+    LEFT_OUT,
+    CampaignCounts,
+    CampaignRecord,
+    TaskState,
+    read_campaign_counts,
+    read_campaigns,
+)
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import (
     IS_COUNTED,
     DeliveryCounts,
-    SendCounts,
-    expected_recipients,
     is_in_state,
     open_report_database,
     read_counts,
-    read_sends,
 )
 from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
+from cpaas_provider.tasks.airflow.task_states import read_task_states
 
 _COPIED = frozenset({"reference", "campaign"})
 # The columns of a table. Other formats have all columns.
 _IN_TABLE = (
-    *("reference", "started_at", "dag_id", "task_id", "state"),
-    *("accepted", "delivered", "undelivered", "in_flight", "unreported", "unknown"),
+    *("reference", "started_at", "dag_id", "task_id", "state", "task_state"),
+    *("accepted", "delivered", "undelivered", "open", "unknown", "not_sent"),
 )
 _OF_DELIVERY = ("recipient", "outcome", "status", "reason", "reported_at", "reference")
 _NONE_FOUND = "No campaign found. The provider's database has each campaign from the moment that its task begins."
@@ -48,9 +54,9 @@ _GROUPS = 10_000
 def cpaas_campaigns_list(args: Namespace) -> None:
     """List campaigns, newest first."""
     filters = _Filters.of(args)
-    with open_report_database() as database, database.connect() as connection:
-        found = _read_sends(connection, filters, args.limit + 1, singles=args.single_messages)
-        lines = _describe(connection, found[: args.limit])
+    with open_report_database() as database, database.connect(one_moment=True) as connection:
+        found = _find_names(connection, filters, args.limit + 1, singles=args.single_messages)
+        lines = _describe(connection, list(read_campaigns(connection, found[: args.limit]).values()))
     table = [{name: line[name] for name in _IN_TABLE} for line in lines] if args.output == "table" else lines
     print_lines(table, args.output, _COPIED)
     beside = aside(args)
@@ -63,7 +69,7 @@ def cpaas_campaigns_list(args: Namespace) -> None:
 @guarded
 def cpaas_campaigns_show(args: Namespace) -> None:
     """Show one campaign."""
-    with open_report_database() as database, database.connect() as connection:
+    with open_report_database() as database, database.connect(one_moment=True) as connection:
         send = _find_send(connection, args.reference)
         if send is None:
             raise SystemExit(
@@ -155,114 +161,73 @@ _IS_SINGLE = exists().where(
 """Whether a send is one request that belongs to no campaign."""
 
 
-@dataclass(frozen=True)
-class _Send:
-    """A campaign, or a request that belongs to none.
-
-    :param row: the row with its task and times
-    :param figures: the figures that its task recorded; empty for a single request
-    :param counts: the numbers of recipients accepted and unknown
-    :param tracked: whether its deliveries are counted
-    """
-
-    reference: str
-    row: Row[Any]
-    figures: Mapping[str, Any]
-    counts: SendCounts
-    tracked: bool
-
-
-def _read_sends(connection: Connection, filters: _Filters, limit: int, *, singles: bool) -> list[_Send]:
-    """Return sends, newest first.
+def _find_names(connection: Connection, filters: _Filters, limit: int, *, singles: bool) -> list[str]:
+    """Return the names of sends, newest first.
 
     :param singles: with requests that belong to no campaign
     """
-    campaigns = select(task_progress).where(task_progress.c.kind == CAMPAIGN, *filters.conditions(task_progress))
+    campaigns = select(task_progress.c.reference, task_progress.c.started_at).where(
+        task_progress.c.kind == CAMPAIGN, *filters.conditions(task_progress)
+    )
     newest = task_progress.c.started_at.desc(), task_progress.c.reference
-    recorded = {row.reference: row for row in connection.execute(campaigns.order_by(*newest).limit(limit))}
     # Single requests, and campaigns of older versions of the provider, have no row in task_progress.
-    others = select(sends).where(
+    others = select(sends.c.campaign, sends.c.started_at).where(
         *filters.conditions(sends), ~exists().where(task_progress.c.reference == sends.c.campaign)
     )
     if not singles:
         others = others.where(~_IS_SINGLE)
-    found = connection.execute(others.order_by(sends.c.started_at.desc(), sends.c.campaign).limit(limit)).all()
-    rows = {**recorded, **{row.campaign: row for row in found}}
-    chosen = sorted(rows, key=lambda name: (-rows[name].started_at.timestamp(), name))[:limit]
-    return _sends(connection, {name: rows[name] for name in chosen})
+    others = others.order_by(sends.c.started_at.desc(), sends.c.campaign)
+    found = [row for query in (campaigns.order_by(*newest), others) for row in connection.execute(query.limit(limit))]
+    return [name for name, started_at in sorted(found, key=lambda row: (-row[1].timestamp(), row[0]))[:limit]]
 
 
-def _find_send(connection: Connection, reference: str) -> _Send | None:
+def _find_send(connection: Connection, reference: str) -> CampaignRecord | None:
     """Return the send that a reference names. It is the reference of the campaign or of one of its requests."""
     campaign = select(requests.c.campaign).where(requests.c.reference == reference)
-    for name in dict.fromkeys([reference, *connection.execute(campaign).scalars()]):
-        progress = task_progress.c.reference == name, task_progress.c.kind == CAMPAIGN
-        for query in (select(task_progress).where(*progress), select(sends).where(sends.c.campaign == name)):
-            if (row := connection.execute(query).first()) is not None:
-                return _sends(connection, {name: row})[0]
-    return None
+    names = [reference, *connection.execute(campaign).scalars()]
+    is_campaign = select(task_progress.c.reference).where(task_progress.c.kind == CAMPAIGN)
+    progress = {row.reference for row in select_among(connection, is_campaign, task_progress.c.reference, names)}
+    found = read_campaigns(connection, names).values()
+    return next((record for record in found if record.reference in progress or not record.has_progress), None)
 
 
-def _sends(connection: Connection, rows: Mapping[str, Row[Any]]) -> list[_Send]:
-    tracked, known = expected_recipients(connection, rows), read_sends(connection, rows)
-    found = []
-    for name, row in rows.items():
-        figures = json.loads(row.figures) if "figures" in row._mapping else {}
-        counts = known.get(name, SendCounts())
-        if counts.accepted is None:
-            counts = counts._replace(accepted=tracked.get(name))
-        found.append(_Send(name, row, figures, counts, not figures or name in tracked))
-    return found
+def _describe(connection: Connection, found: Sequence[CampaignRecord]) -> list[dict[str, Any]]:
+    """Return a line for each send, with its state and figures."""
+    counts = read_campaign_counts(connection, found)
+    states = read_task_states([record.place for record in found])
+    return [_described(record, counts.get(record.reference), states.get(record.place)) for record in found]
 
 
-def _describe(connection: Connection, found: Sequence[_Send]) -> list[dict[str, Any]]:
-    """Return a line for each send, with its delivery counts."""
-    counts = read_counts(connection, [send.reference for send in found])
-    return [_described(send, counts.get(send.reference, DeliveryCounts())) for send in found]
-
-
-def _described(send: _Send, counts: DeliveryCounts) -> dict[str, Any]:
-    row, figures = send.row, send.figures
-    is_counted = send.tracked or counts.known > 0
-    accepted, unknown = send.counts
-    unreported = counts.expected(accepted) - counts.known if is_counted and accepted is not None else None
-    missing = counts.in_flight + (unreported or 0) + (unknown or 0)
-    if figures and row.state != FINISHED:
-        state = row.state
-    elif row.ended_at is None:
-        state = "sending"
-    else:
-        state = ("waiting for reports" if missing else "all reported") if is_counted else row.state
+def _described(record: CampaignRecord, counts: CampaignCounts | None, task: TaskState | None) -> dict[str, Any]:
+    figures, report = record.figures(counts, task), record.report
+    names = ("operation", "conn_id", "dag_id", "run_id", "task_id", "map_index")
     return {
-        "reference": send.reference,
-        **{name: row._mapping[name] for name in ("operation", "conn_id", "dag_id", "run_id", "task_id", "map_index")},
-        "started_at": to_iso_time(row.started_at),
-        "state": state,
-        "recipients": figures.get("recipients"),
-        "accepted": accepted,
-        "rejected": figures.get("rejected"),
-        "not_sent": figures.get("not_sent"),
-        "unknown": unknown,
-        "invalid_rows": figures.get("invalid_rows"),
-        **{name: getattr(counts, name) if is_counted else None for name in ("delivered", "undelivered", "in_flight")},
-        "unreported": unreported,
-        "charge": figures.get("charge"),
-        "balance": figures.get("balance"),
+        "reference": record.reference,
+        **{name: getattr(record, name) for name in names},
+        "started_at": to_iso_time(record.started_at),
+        "task_state": None if task is None else task.state,
+        "invalid_rows": report.get("invalid_rows"),
+        **{name: report.get(name) for name in LEFT_OUT},
+        **figures.as_json(),
+        "charge": report.get("charge"),
+        "balance": report.get("balance"),
     }
 
 
-def _details(connection: Connection, send: _Send) -> dict[str, Any]:
+def _details(connection: Connection, record: CampaignRecord) -> dict[str, Any]:
     """Return everything about one send, except its reasons."""
-    is_made = and_(requests.c.campaign == send.reference, is_in_state(RequestState.ACCEPTED))
+    is_made = and_(requests.c.campaign == record.reference, is_in_state(RequestState.ACCEPTED))
     made = select(func.count()).select_from(requests).where(is_made)
-    counts = read_counts(connection, [send.reference]).get(send.reference, DeliveryCounts())
-    number = send.figures.get("requests")
+    [line] = _describe(connection, [record])
+    counts = read_counts(connection, [record.reference]).get(record.reference, DeliveryCounts())
+    number = record.report.get("requests")
     return {
-        **_described(send, counts),
+        **line,
         "requests": number if isinstance(number, int) else connection.execute(made).scalar_one(),
-        "ended_at": to_iso_time(send.row.ended_at),
+        "ended_at": to_iso_time(record.ended_at),
         "last_report_at": to_iso_time(counts.updated_at),
-        "results_path": send.figures.get("results_path"),
+        "results_path": record.report.get("results_path"),
+        "error": record.report.get("error"),
     }
 
 

@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
 from cpaas_provider.sending.journal.view import JournalView
+from cpaas_provider.tasks.airflow.task_states import index_of
 
 _TRIES_WITH_FIELDS = 3
 """How many of the last tries are searched for rendered fields. A new try may have none yet."""
@@ -93,11 +94,6 @@ def to_journal_error(record: str, instance: Instance, error: ValueError) -> Jour
     return JournalError(
         f"This version of the provider cannot read the {record} of task instance {instance}: {error}. {NOTHING_CHANGED}"
     )
-
-
-def index_of(model: Any) -> Any:
-    """Return the column with the map index, or with the iteration of a loop."""
-    return model.map_index if hasattr(model, "map_index") else model.region_index
 
 
 def region_of(model: Any) -> Any:

@@ -22,7 +22,6 @@ from cpaas_provider.cli.journal.instances import (
     Instance,
     JournalError,
     coordinates,
-    index_of,
     instance_columns,
     matches,
     to_instance,
@@ -34,6 +33,7 @@ from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
 from cpaas_provider.sending.journal.segments import newest_series
 from cpaas_provider.sending.journal.store import JournalMarker
 from cpaas_provider.sending.journal.view import JournalView
+from cpaas_provider.tasks.airflow.task_states import index_of
 
 NOT_ON_ITS_WAY = frozenset({None, "up_for_retry", "success", "failed", "skipped", "upstream_failed", "removed"})
 """States of a task instance in which no try runs, or can start and write the journal later."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Float, Index, String, Table, Text
+from sqlalchemy import Column, Float, Index, Integer, String, Table, Text
 
 from cpaas_provider.database.schema.base import CAMPAIGN_LENGTH, UtcDateTime, metadata, task_columns
 
@@ -15,6 +15,8 @@ task_progress = Table(
     Column("operation", String(40), nullable=False),
     Column("conn_id", String(250), nullable=False),
     *task_columns(),
+    # The newest try. An earlier one that was replaced, but still runs, records nothing any more.
+    Column("try_number", Integer, nullable=False),
     Column("state", String(20), nullable=False),
     Column("started_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),

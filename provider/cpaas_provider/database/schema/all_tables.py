@@ -9,6 +9,7 @@ from cpaas_provider.database.schema import (
     activity,
     alerts,
     campaigns,
+    changes,
     contacts,
     delivery,
     lookups,
@@ -20,7 +21,7 @@ from cpaas_provider.database.schema.base import REPORT_DIALECTS, metadata
 __all__ = ["create_all", "metadata"]
 
 # Imported so that `metadata` has their tables.
-_MODULES = (accounts, activity, alerts, campaigns, contacts, delivery, lookups, rate_limits, recipients)
+_MODULES = (accounts, activity, alerts, campaigns, changes, contacts, delivery, lookups, rate_limits, recipients)
 
 # The tables of delivery reports. They need atomic upserts, which only those databases have.
 _REPORT_TABLES = (
@@ -33,6 +34,7 @@ _REPORT_TABLES = (
     delivery.reports,
     delivery.report_counts,
     delivery.delivery_summaries,
+    changes.campaign_changes,
     activity.task_progress,
     activity.passcodes,
     activity.airtime_purchases,
@@ -45,3 +47,5 @@ def create_all(connection: Connection) -> None:
     if connection.dialect.name not in REPORT_DIALECTS:
         tables = [table for table in tables if table not in _REPORT_TABLES]
     metadata.create_all(connection, tables)
+    if connection.dialect.name in REPORT_DIALECTS:
+        changes.create_triggers(connection)

@@ -234,6 +234,8 @@ delivery_summaries = Table(
     metadata,
     Column("campaign", String(CAMPAIGN_LENGTH), primary_key=True),
     Column("summary", Text, nullable=False),
+    # What was counted: the sum in cpaas_campaign_changes.
+    Column("version", BigInteger, nullable=False),
     Column("counted_at", UtcDateTime, nullable=False),
     # The duration of counting.
     Column("seconds", Float, nullable=False),

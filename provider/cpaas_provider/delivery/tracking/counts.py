@@ -476,22 +476,30 @@ def read_sends(connection: Connection, campaigns: Iterable[str]) -> dict[str, Se
     """Return what is known of the requests of campaigns, without those of which nothing is.
 
     The numbers change with each end of the task, and when a report, a probe or a person establishes an outcome. Until
-    the first end they are those that the task last recorded of its progress.
+    the first end, and while a later try has not ended, they are those that the task last recorded of its progress.
     """
     names, found = dict.fromkeys(campaigns), dict[str, SendCounts]()
+    continued = set[str]()
     progress = select(task_progress.c.reference, task_progress.c.figures)
     for name, figures in select_among(connection, progress, task_progress.c.reference, names):
         numbers = (json.loads(figures).get(key) for key in ("sent", "unknown_recipients"))
         found[name] = SendCounts(*(number if isinstance(number, int) else None for number in numbers))
-    ended = select(sends.c.campaign, sends.c.expected, _UNREPORTED_WITHOUT_REQUEST)
-    for name, expected, unknown in select_among(
+    ended = select(sends.c.campaign, sends.c.expected, sends.c.unknown.is_(None), _UNREPORTED_WITHOUT_REQUEST)
+    for name, expected, is_continued, unreported in select_among(
         connection, ended.where(sends.c.expected.is_not(None)), sends.c.campaign, names
     ):
         # While a later try sends, its progress is newer.
-        accepted = max(expected, found.get(name, SendCounts()).accepted or 0)
-        found[name] = SendCounts(accepted, max(0, unknown))
+        progressed = found.get(name, SendCounts())
+        unknown = max(0, unreported)
+        if is_continued and progressed.unknown is not None:
+            continued.add(name)
+            unknown = progressed.unknown
+        found[name] = SendCounts(max(expected, progressed.accepted or 0), unknown)
     without_report = (unknown_without_report(requests.c.campaign.in_(batch)) for batch in batched(names))
     for name, number in (row for query in without_report for row in connection.execute(query)):
+        if name in continued:
+            # Its progress has them, too.
+            continue
         counts = found.get(name, SendCounts())
         found[name] = counts._replace(unknown=(counts.unknown or 0) + max(0, int(number)))
     return found

@@ -15,6 +15,7 @@ from cpaas_provider.database.recipients.frequency import MAX_PERIOD
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes, task_progress
 from cpaas_provider.database.schema.alerts import notifications
 from cpaas_provider.database.schema.base import REPORT_DIALECTS, identities
+from cpaas_provider.database.schema.changes import campaign_changes
 from cpaas_provider.database.schema.delivery import (
     deliveries,
     delivery_summaries,
@@ -81,7 +82,6 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
         (message_counts, message_counts.c.counted_at, counted_before),
     ]
     for table, age, moment in moments:
-        key = table.primary_key.columns
         conditions = [age < moment]
         if table is sends:
             conditions.append(~is_unfinished(now))
@@ -93,11 +93,23 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
         elif table is suppression_brakes:
             # By then the time of a brake of single sends is over, so failures received later are not held back by it.
             conditions = [age < moment - SINGLE_SENDS_WINDOW, ~may_hold(moment)]
-        old = select(*key).where(*conditions).limit(BATCH_ROWS)
-        deleted = 0
-        while number := database.write(executing(delete(table).where(tuple_(*key).in_(old)))):
-            deleted += number
-        yield table.name, deleted
+        yield table.name, _delete(database, table, *conditions)
+    # A version that is deleted begins anew. It must not be taken for that of a stored summary.
+    is_unused = [
+        ~exists().where(name == campaign_changes.c.campaign)
+        for name in (task_progress.c.reference, delivery_summaries.c.campaign)
+    ]
+    yield campaign_changes.name, _delete(database, campaign_changes, *is_unused)
+
+
+def _delete(database: Database, table: Table, *conditions: ColumnElement[bool]) -> int:
+    """Delete rows in small transactions, and return their number."""
+    key = table.primary_key.columns
+    old = select(*key).where(*conditions).limit(BATCH_ROWS)
+    deleted = 0
+    while number := database.write(executing(delete(table).where(tuple_(*key).in_(old)))):
+        deleted += number
+    return deleted
 
 
 def pruned_before(connection: Connection) -> datetime | None:

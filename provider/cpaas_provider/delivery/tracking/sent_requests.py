@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, case, delete, exists, func, or_, select, update
+from sqlalchemy import Connection, Row, and_, case, delete, exists, func, null, or_, select, update
 
+from cpaas_provider.database.activity.progress import record_resolved
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched, insert_many, select_among
-from cpaas_provider.database.schema.delivery import RequestState, deliveries, delivery_summaries, requests, sends
+from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import is_in_state
 from cpaas_provider.delivery.tracking.membership import Moved, lock_names, lock_to_change, merge_recipients
@@ -60,13 +62,20 @@ class SentRequest(NamedTuple):
 
 
 def record_send_started(connection: Connection, send: TrackedSend) -> None:
-    """Record that a send starts. A later try of the task continues the same record, which has not ended then."""
+    """Record that a send starts. A later try of the task continues the same record, which has not ended then.
+
+    Until its next end is recorded, its progress has the number of recipients of unknown outcome, and reports count
+    whose requests are not recorded yet.
+    """
     insert = insert_into(connection.dialect.name, sends)
     connection.execute(
         insert.on_conflict_do_update(
             index_elements=[sends.c.campaign],
-            set_={"ended_at": None},
-            where=and_(sends.c.conn_id == insert.excluded.conn_id, sends.c.finished_at.is_(None)),
+            set_={
+                "ended_at": case((sends.c.finished_at.is_(None), null()), else_=sends.c.ended_at),
+                "unknown": None,
+            },
+            where=sends.c.conn_id == insert.excluded.conn_id,
         ),
         [{**asdict(send), "started_at": datetime.now(UTC)}],
     )
@@ -146,13 +155,6 @@ def _hashes_of_rejected(connection: Connection, campaign: str, conn_id: str, req
     return "".join(hash_in_request(connection, owner, recipient) for recipient in request.rejected) or None
 
 
-def count_recorded_recipients(connection: Connection, campaign: str) -> int:
-    """Return the number of recipients of a campaign's requests that are recorded as accepted."""
-    is_accepted = and_(requests.c.campaign == campaign, is_in_state(RequestState.ACCEPTED))
-    recorded = select(func.coalesce(func.sum(requests.c.recipients), 0)).where(is_accepted)
-    return int(connection.execute(recorded).scalar_one())
-
-
 def record_states(connection: Connection, campaign: str, conn_id: str, made: Sequence[SentRequest]) -> None:
     """Record the states of all requests of a campaign, now that its task has ended.
 
@@ -185,6 +187,11 @@ def record_resolution(
     :return: the campaign; ``None`` if the database has no record of it
     """
     send = _find_send(connection, place, known)
+    of_state = Counter[str]()
+    for request in resolved:
+        of_state[request.state] += request.recipients
+    reference = None if send is None else send.campaign
+    record_resolved(connection, reference, place, of_state[RequestState.ACCEPTED], of_state[RequestState.NOT_SENT])
     if send is None:
         return None
     of_connection = select(requests).where(requests.c.conn_id == send.conn_id)
@@ -209,10 +216,10 @@ def record_resolution(
         accepted += number if request.state is RequestState.ACCEPTED else 0
     record_requests(connection, send.campaign, send.conn_id, made)
     if send.expected is not None:
-        unknown = max(0, (send.unknown or 0) - without_request)
+        # While a later try has not ended, it is not known.
+        unknown = None if send.unknown is None else max(0, send.unknown - without_request)
         values = {"expected": send.expected + accepted, "unknown": unknown}
         connection.execute(update(sends).where(sends.c.campaign == send.campaign).values(values))
-    _outdate_summary(connection, send.campaign)
     return str(send.campaign)
 
 
@@ -233,11 +240,6 @@ def _find_send(connection: Connection, place: tuple[str, str, str, int], known: 
     return found[0] if len(found) == 1 else None
 
 
-def _outdate_summary(connection: Connection, campaign: str) -> None:
-    """Have the pages count a campaign again: no report tells them that the state of a request changed."""
-    connection.execute(delete(delivery_summaries).where(delivery_summaries.c.campaign == campaign))
-
-
 def record_send_finished(connection: Connection, campaign: str, expected: int, unknown: int = 0) -> None:
     """Record the number of recipients of all tries, so that the publisher can see when all have a final status.
 
@@ -248,7 +250,6 @@ def record_send_finished(connection: Connection, campaign: str, expected: int, u
     finished_at = case((sends.c.expected.is_not_distinct_from(expected), sends.c.finished_at))
     ended = {"expected": expected, "unknown": unknown, "ended_at": datetime.now(UTC), "finished_at": finished_at}
     connection.execute(update(sends).where(sends.c.campaign == campaign).values(ended))
-    _outdate_summary(connection, campaign)
     if expected >= BRAKE_MINIMUM:
         # Only now the number of recipients is complete.
         update_brake(connection, campaign)

@@ -26,7 +26,11 @@ def bar(parts: Sequence[tuple[str, int]], label: str) -> Markup:
     x, drawn = 0.0, []
     for kind, count in parts:
         width = 100 * count / total
-        drawn.append(Markup('<rect class="k-{}" x="{:.2f}" y="0" width="{:.2f}" height="8"/>').format(kind, x, width))
+        drawn.append(
+            Markup('<rect class="k-{}" x="{:.2f}" y="0" width="{:.2f}" height="8"/>').format(
+                kind.replace(" ", "-"), x, width
+            )
+        )
         x += width
     return Markup(
         '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label="{}">'

@@ -41,6 +41,7 @@ class ProgressRecorder:
             operation,
             runtime.conn_id,
             *runtime.place,
+            runtime.context["ti"].try_number,
             {name: value for name, value in settings.items() if value is not None},
         )
         self._failed = False

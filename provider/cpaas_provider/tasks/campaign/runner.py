@@ -156,7 +156,7 @@ class CampaignRunner(BulkAttempt):
         except ResultsFileError as error:
             self._runtime.log.warning("%s", error)
         report = self._build_report(campaign)
-        self._end_progress(FAILED, report)
+        self._end_progress(FAILED, {**report, "error": self._runtime.failure})
         self._runtime.log.warning("%s", task_log.campaign_done(report))
         if not quietly and report["unknown_recipients"]:
             unknown, index = report["unknown_recipients"], campaign.index

@@ -29,7 +29,7 @@ from cpaas_provider.tasks.contacts.lineage import SyncLineage
 from cpaas_provider.tasks.contacts.spec import CONTACTS_ALIAS
 from cpaas_provider.tasks.database.shared_database import check_database
 from cpaas_provider.tasks.errors import PreflightError
-from cpaas_provider.tasks.runner import REPORT_KEY
+from cpaas_provider.tasks.runner import REPORT_KEY, failure_text
 
 if TYPE_CHECKING:
     from cpaas_provider.api.client import AsyncCpaasClient
@@ -255,7 +255,9 @@ class ContactSyncTry(BulkAttempt):
     def _report_failure(self, sync: ContactSync, error: Exception) -> None:
         """Leave report and results file of a sync that failed."""
         report = sync.report()
-        self._end_progress(WAITING if isinstance(error, RetryLaterError) else FAILED, self._figures(report))
+        is_waiting = isinstance(error, RetryLaterError)
+        why = {} if is_waiting else {"error": failure_text(error)}
+        self._end_progress(WAITING if is_waiting else FAILED, {**self._figures(report), **why})
         with contextlib.suppress(ResultsFileError):
             self._write_outcomes(sync)
         self._done = _done(report)

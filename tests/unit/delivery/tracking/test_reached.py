@@ -12,6 +12,7 @@ from sqlalchemy import select
 from cpaas_provider.cli.deliveries.commands import _OUTCOMES
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.delivery import deliveries
+from cpaas_provider.delivery.campaigns import read_campaigns
 from cpaas_provider.delivery.reports import STATUS_WORDS, DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import read_counts
 from cpaas_provider.delivery.tracking.events import (
@@ -76,7 +77,7 @@ def test_figures_agree(database: Database, status: DeliveryStatus) -> None:
     expected = (int(status in REACHED), int(status in FAILED), int(not status.final))
     with database.connect() as connection:
         counts = read_counts(connection, ["spring"])["spring"]
-        summary = count_campaign(connection, "spring")
+        summary = count_campaign(connection, read_campaigns(connection, ["spring"])["spring"])
         flags = connection.execute(select(deliveries.c.delivered, deliveries.c.failed)).one()
     assert (counts.delivered, counts.undelivered, counts.in_flight) == expected
     assert (summary.delivered, summary.undelivered, summary.in_flight) == expected

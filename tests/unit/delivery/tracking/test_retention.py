@@ -9,6 +9,7 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.database.recipients.lookups import DndCache
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes, task_progress
 from cpaas_provider.database.schema.alerts import notifications
+from cpaas_provider.database.schema.changes import campaign_changes
 from cpaas_provider.database.schema.delivery import (
     deliveries,
     delivery_summaries,
@@ -34,7 +35,14 @@ from cpaas_provider.delivery.tracking.sent_requests import (
 from tests.unit.delivery.report_builders import ADA, OBI, WHEN, begun, ended, noted, report, save_reports, to
 
 TABLES = (reports, deliveries, requests, sends, request_counts)
-OF_THE_PAGES = (report_counts, delivery_summaries, task_progress, passcodes, airtime_purchases)
+OF_THE_PAGES = (
+    report_counts,
+    delivery_summaries,
+    task_progress,
+    passcodes,
+    airtime_purchases,
+    campaign_changes,
+)
 
 
 def number_of(database: Database) -> list[int]:

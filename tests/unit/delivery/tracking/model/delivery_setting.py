@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,9 +19,11 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import text
 
+from cpaas_provider.cli.deliveries import show
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.all_tables import metadata
+from cpaas_provider.delivery.campaigns import Place, TaskState
 from cpaas_provider.delivery.receiver import app as receiver_app
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets, SecretsCache
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, ReportWriter, StoreResult
@@ -95,9 +97,9 @@ class MortalDatabase:
         self._kill = self._meanwhile = None
 
     @contextlib.contextmanager
-    def connect(self) -> Iterator[Any]:
+    def connect(self, *, one_moment: bool = False) -> Iterator[Any]:
         self._refuse()
-        with self._database.connect() as connection:
+        with self._database.connect(one_moment=one_moment) as connection:
             yield connection
 
     def write(self, work: Callable[[Any], Any]) -> Any:
@@ -247,7 +249,13 @@ class Setting:
             expected=lambda: self._expected,
         )
         present: Any = _Present(self)
-        self.pages: FastAPI = mounted(present)
+        self.task_states: dict[Place, TaskState] = {}
+        """Airflow's states of task instances."""
+        self.pages: FastAPI = mounted(present, self.read_task_states)
+
+    def read_task_states(self, places: Collection[Place]) -> dict[Place, TaskState]:
+        """Return Airflow's states, as if from its database."""
+        return {place: self.task_states[place] for place in places if place in self.task_states}
 
     def pass_hour(self) -> None:
         """Have the receiver read all connections again."""
@@ -267,6 +275,7 @@ class Setting:
         self._secrets, self._expected = secrets, expected
         self.pass_hour()
         self._empty()
+        self.task_states.clear()
         self.database = MortalDatabase(self._database, is_wiped=is_wiped)
         return self.database, next(self._numbers)
 
@@ -345,6 +354,7 @@ def open_setting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
         monkeypatch.setattr(delivery, "LAST_READ_SECONDS", _MOST_SECONDS)
         # Airflow's log is not that of logging, and takes longer than a look.
         monkeypatch.setattr(DeliverySensor, "log", logging.getLogger(__name__))
+        monkeypatch.setattr(show, "read_task_states", setting.read_task_states)
         monkeypatch.setattr(summaries, "ThreadPoolExecutor", lambda *_: setting.background)
         stack.callback(lambda: loop.run(setting.writer.close()))
         yield setting

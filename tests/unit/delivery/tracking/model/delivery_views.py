@@ -38,11 +38,11 @@ SHARES = ((None, False), (None, True), (0.34, False), (0.5, True), (1.0, False))
 """What sensors wait for: ``min_delivered`` and ``wait_for_unknown``."""
 _VERDICTS = {"done": "succeed", "missed": "fail", "timed_out": "wait"}
 _FIGURES = ("expected", "delivered", "undelivered", "open")
-_WAITING = {"waiting for reports": True, "all reported": False, "complete": False}
+_WAITING = {"waiting for reports": True, "reports missing": True, "all reported": False}
 """What the words of pages and commands say: whether reports are waited for."""
 _TILE = re.compile(r"<dt>(Accepted|Delivered|Undelivered|Open|Unknown)</dt><dd>([0-9,]+)")
 _CELL = re.compile(r'data-name="(Accepted|Delivered|Undelivered|Open|Unknown)">([0-9,]+)')
-_STATE = re.compile(r'<span class="state s-[a-z]+">([^<]*)</span>')
+_STATE = re.compile(r'<span class="state s-[a-z-]+">([^<]*)</span>')
 _LINK = re.compile(r'/campaigns/([a-z0-9-]+)"')
 _FILTERS = dict.fromkeys(("conn_id", "dag_id", "run_id", "since", "until"))
 
@@ -152,7 +152,7 @@ class DeliveryViews:
     def _json(self, campaign: str) -> Figures:
         query = f"campaign={self._world.reference_of(campaign)}"
         [line] = json.loads(self._get("/deliveries", query, "application/json"))
-        return _figures(line) | {"unknown": line["unknown"], "is_waiting": _WAITING[line["state"]]}
+        return _of_line(line)
 
     def _page(self, campaign: str) -> Figures:
         return _read_html(self._get(f"/campaigns/{self._world.reference_of(campaign)}"), _TILE)
@@ -167,15 +167,13 @@ class DeliveryViews:
         return {by_reference[_LINK.search(row)[1]]: _read_html(row, _CELL) for row in rows}  # type: ignore[index]  # found above
 
     def _command(self, campaign: str) -> Figures:
-        return _of_command(self._printed("campaigns_show", reference=self._world.reference_of(campaign))[0])
+        return _of_line(self._printed("campaigns_show", reference=self._world.reference_of(campaign))[0])
 
     def _listed(self, campaigns: list[str]) -> dict[str, Figures]:
         """Return the figures of all campaigns by one command."""
         by_reference = {self._world.reference_of(campaign): campaign for campaign in campaigns}
         lines = self._printed("campaigns_list", limit=100, single_messages=True, **_FILTERS) if campaigns else []
-        return {
-            by_reference[line["reference"]]: _of_command(line) for line in lines if line["reference"] in by_reference
-        }
+        return {by_reference[line["reference"]]: _of_line(line) for line in lines if line["reference"] in by_reference}
 
     def _printed(self, name: str, **arguments: Any) -> list[dict[str, Any]]:
         """Return what a command prints as JSON."""
@@ -400,10 +398,9 @@ def _only_figures(found: Figures) -> Figures:
     return {key: found[key] for key in _FIGURES}
 
 
-def _of_command(record: dict[str, Any]) -> Figures:
-    expected = sum(record[key] for key in ("delivered", "undelivered", "in_flight", "unreported"))
-    figures = _figures({**record, "expected": expected})
-    return figures | {"unknown": record["unknown"], "is_waiting": _WAITING[record["state"]]}
+def _of_line(record: dict[str, Any]) -> Figures:
+    figures = {key: record[key] for key in ("delivered", "undelivered", "open", "unknown")}
+    return {**figures, "expected": record["accepted"], "is_waiting": _WAITING[record["state"]]}
 
 
 def _read_html(html: str, pattern: re.Pattern[str]) -> Figures:
