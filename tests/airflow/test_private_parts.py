@@ -38,6 +38,7 @@ PRIVATE_IMPORTS = {
 PRIVATE_ATTRIBUTES = {
     "_queue_partitioned_dags": "assets/subscriptions.py",
     "_pre_execute_hook": "operators/base.py",
+    "_COUNTRY_CODE_TO_REGION_CODE": "api/recipients/_numbering_plans.py",
 }
 DOCUMENTED_ATTRIBUTES = {"_asdict"}
 """Of named tuples, in spite of the underscore."""

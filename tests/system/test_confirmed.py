@@ -16,6 +16,10 @@ from tests.sandbox import Sandbox, connection_json
 from tests.system.standalone import Standalone, wait_for
 from tests.system.test_capped_at_once import has_sent, reached, task_process
 
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("TORTURE"), reason="make torture: tests/airflow confirms limits with real task instances"
+)
+
 DAGS = Path(__file__).parent / "confirming" / "dags"
 RECIPIENTS = 400
 CAMPAIGN, SYNC = "confirmed_campaign", "confirmed_sync"

@@ -120,18 +120,30 @@ def read_stops(conn_id: str) -> list[Stop] | None:
     return [Stop(datetime.fromisoformat(row[0]).replace(tzinfo=UTC), row[1], row[2])]
 
 
+def is_missing() -> bool:
+    """Return whether the database is a SQLite file that does not exist, so that nothing was ever stored."""
+    path = _plain_path()
+    return path is not None and not os.path.lexists(path)
+
+
+def _plain_path() -> Path | None:
+    """Return the path of the SQLite file; ``None`` for another database, or a URL that SQLAlchemy must read."""
+    url = configured()
+    # Some versions of SQLAlchemy decode a path with percent signs.
+    if (url and not url.startswith(f"{_SQLITE}/")) or "?" in url or "%" in url:
+        return None
+    return Path(url.removeprefix(_SQLITE)) if url else default_file()
+
+
 def _read(query: str, values: Sequence[Any], timeout: float) -> Sequence[Any] | None:
     """Return the row of a query without its first column, which is the version of the tables.
 
     :return: ``None`` where SQLAlchemy must find out: the database is no SQLite file in its newest version, or fails
     :raises DatabaseError: when another process has locked the file for too long
     """
-    url = configured()
-    path = Path(url.removeprefix(_SQLITE)) if url else default_file()
+    path = _plain_path()
     # Path.is_file raises PermissionError.
-    is_file = os.path.isfile(path) and not os.path.islink(path)  # noqa: PTH113, PTH114
-    # Some versions of SQLAlchemy decode a path with percent signs.
-    if (url and not url.startswith(f"{_SQLITE}/")) or "?" in url or "%" in url or not is_file:
+    if path is None or not os.path.isfile(path) or os.path.islink(path):  # noqa: PTH113, PTH114
         return None
     import sqlite3
 

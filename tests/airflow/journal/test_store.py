@@ -298,8 +298,11 @@ class TestArguments:
     @pytest.mark.parametrize(
         ("kind", "value", "words"),
         [
-            *((kind, "a day", "must be a timedelta or a number of seconds; it is 'a day'") for kind in SENDS.values()),
-            (SMS, -3, "must not be negative; it is -3"),
+            *(
+                (kind, "a day", "must be a timedelta or a number of seconds, or 'unlimited'; it is 'a day'")
+                for kind in SENDS.values()
+            ),
+            (SMS, -3, "must not be negative, or 'unlimited'; it is -3"),
         ],
     )
     def test_invalid_max_lateness_is_refused_in_the_dag_file(self, kind: Kind, value: Any, words: str) -> None:

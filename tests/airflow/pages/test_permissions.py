@@ -21,6 +21,8 @@ def server(airflow_db: object, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path_factory.mktemp('pages') / 'pages.db'}")
+        # The campaigns of these tests are older than what is retained.
+        environment.setenv("AIRFLOW__CPAAS__RETENTION_DAYS", "0")
         environment.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
         with TestClient(create_app(apps="core")) as client:
             yield client

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from cpaas_provider.database.default_file import Stop, may_exist, read_stops
+from cpaas_provider.database.default_file import Stop, is_missing, may_exist, read_stops
 from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ def describe_stop(conn_id: str) -> str | None:
     """Return that a connection is stopped, or that this cannot be read; ``None`` if its requests may leave."""
     from cpaas_provider.database.database import open_database
 
+    if is_missing():
+        # A look must not create the database.
+        return None
     try:
         stop = find_stop(conn_id, open_database)
     except DatabaseError as error:

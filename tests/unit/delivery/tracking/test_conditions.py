@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.delivery import deliveries, requests, sends
+from cpaas_provider.delivery.campaigns import read_campaigns
 from cpaas_provider.delivery.tracking import counts, events
 from cpaas_provider.delivery.tracking.counts import IS_ACCEPTED, IS_COUNTED
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
@@ -89,5 +90,5 @@ class TestOtherCampaigns:
             )
             assert connection.execute(twice).scalars().all() == [ADA]
             assert counts.count_conflicts(connection, ["spring"]) == 0
-            summary = count_campaign(connection, "spring")
+            summary = count_campaign(connection, read_campaigns(connection, ["spring"])["spring"])
         assert (summary.delivered, summary.undelivered, summary.statuses) == (1, 0, {"delivered": 1})
