@@ -57,8 +57,9 @@ def region_name(region_id: UUID | None) -> str:
 class TaskTry:
     """A try that opens a journal.
 
-    :param try_id: Airflow's id of the task instance in this try. The id of a newer try is greater
-    :param number: the number of the try, from 1
+    :param try_id: Airflow's id of the task instance in this try. The id of a newer try is greater, unless the clocks of
+        Airflow's schedulers and API servers differ
+    :param number: the number of the try, from 1. The number of a newer try of the same run is greater
     """
 
     instance: TaskInstanceName
@@ -129,10 +130,11 @@ class TaskJournal:
 
     def _open(self, connection: Connection) -> bool:
         mine = task_journals.c.journal == self.name
-        newest = connection.execute(select(task_journals.c.try_id).where(mine).with_for_update()).scalar_one_or_none()
+        columns = task_journals.c.try_number, task_journals.c.try_id
+        newest = connection.execute(select(*columns).where(mine).with_for_update()).one_or_none()
         if newest is None:
             return False
-        if newest > self._opened_by.try_id:
+        if tuple(newest) > (self._opened_by.number, self._opened_by.try_id):
             raise _replaced(self._opened_by)
         connection.execute(update(task_journals).where(mine).values(self._of_this_try()))
         self._state.acquire_within(connection)

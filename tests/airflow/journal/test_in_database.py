@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+from airflow.models.taskinstance import TaskInstance
+from airflow.state import TaskScope, get_state_backend
+from airflow.utils.session import create_session
+from sqlalchemy import select
 
+from cpaas_provider.tasks.airflow.store import TaskStateStore
 from cpaas_provider.tasks.database import journal as task_journal
 from tests.airflow.harness.campaigns import (
     around_requests,
@@ -22,7 +29,7 @@ from tests.airflow.harness.campaigns import (
     sms,
 )
 from tests.airflow.harness.command_line import CommandLine
-from tests.airflow.harness.kinds import KINDS, OTP, SMS, Kind
+from tests.airflow.harness.kinds import KINDS, OTP, SMS, FailsAfterSend, Kind
 from tests.airflow.harness.task_runner import TaskRunner, fault, forget_campaign_database
 from tests.airflow.harness.tries import Run
 
@@ -134,6 +141,17 @@ class TestOtherDatabase:
         ended = run.clear().run_try()
         assert (ended.state, ended.report["unknown_recipients"], SMS.requests(task_runner)) == ("failed", 1, 1)
 
+    def test_journal_of_a_task_that_is_up_for_retry_is_not_forgotten(
+        self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        run = SMS.run(task_runner, post_execute=FailsAfterSend(1))
+        assert run.run_try().state == "up_for_retry"
+        command = CommandLine(monkeypatch, capsys, "cpaas", "journal")
+        said = command("forget", run.dag.dag_id, run.run_id, *run.dag.task_ids, "--yes")
+        assert (said.status, "up for retry" in said.err) == (1, True), said.out
+        assert run.run_try().state == "success"
+        assert SMS.requests(task_runner) == 1
+
 
 class TestChangedSetting:
     def test_journal_begun_in_the_task_state_continues_there(
@@ -190,6 +208,33 @@ def test_try_that_a_newer_one_replaced_starts_no_further_request(
     run.run_try()
     assert taken_over
     assert sum(count_messages(task_runner).values()) <= 3
+
+
+def test_late_marker_of_an_earlier_try_does_not_replace_the_journal_of_a_later_one(
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_batches(task_runner)
+    run = sms(task_runner, rows(3), max_pending_requests=1, unknown_timeout=0, on_unknown="skip")
+    late: list[tuple[str, Any]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskStateStore, "set", lambda _, key, value: write_without_response(late, key, value))
+        assert (run.run_try().state, count_messages(task_runner)) == ("up_for_retry", Counter())
+    assert run.run_try().state == "success"
+    for key, value in late:
+        store_in_task_state(run, key, value)
+    assert run.clear().run_try().state == "success"
+    assert count_messages(task_runner) == Counter(digits(3))
+
+
+def test_retry_continues_where_the_clock_that_made_its_id_is_behind(task_runner: TaskRunner) -> None:
+    limit_batches(task_runner)
+    task_runner.sandbox.control(*fault("send_sms", "unauthorized", after=2))
+    run = sms(task_runner, rows(4))
+    assert run.run_try().state == "failed"
+    clear_faults(task_runner)
+    turn_back_id(run.clear(), milliseconds=60_000)
+    ended = run.run_try()
+    assert (ended.state, count_messages(task_runner)) == ("success", Counter(digits(4))), ended.error
 
 
 class TestCommands:
@@ -264,3 +309,25 @@ def open_as_newer_try(run: Run) -> None:
     with open_database() as database:
         newest = TaskTry(name, "ffffffff-ffff-7fff-bfff-ffffffffffff", 2)
         assert TaskJournal(database, newest, newest_journal(database, name)).open()
+
+
+def write_without_response(late: list[tuple[str, Any]], key: str, value: Any) -> None:
+    """Record a write to the task state that gets no response, and is carried out later."""
+    late.append((key, value))
+    raise ConnectionError("no response")
+
+
+def store_in_task_state(run: Run, key: str, value: Any) -> None:
+    """Store a value in the state of a run's task, as the API server does."""
+    with create_session() as session:
+        instance = session.scalars(select(TaskInstance).where(TaskInstance.run_id == run.run_id)).one()
+        scope = TaskScope(instance.dag_id, instance.run_id, instance.task_id)
+        get_state_backend().set(scope, key, json.dumps(value), expires_at=None, session=session)
+
+
+def turn_back_id(run: Run, *, milliseconds: int) -> None:
+    """Give the task instance the id that a scheduler makes whose clock is behind."""
+    with create_session() as session:
+        instance = session.scalars(select(TaskInstance).where(TaskInstance.run_id == run.run_id)).one()
+        # The first 48 bits of the id are the time in milliseconds.
+        instance.id = UUID(int=UUID(str(instance.id)).int - (milliseconds << 80))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -53,6 +54,14 @@ def test_older_try_cannot_open_a_journal_of_a_newer_one(database: Database) -> N
     second = written(database, SECOND)
     with pytest.raises(TryReplacedError):
         TaskJournal(database, FIRST, second.name).open()
+
+
+def test_number_of_the_try_decides_where_clocks_gave_a_newer_try_a_smaller_id(database: Database) -> None:
+    first = written(database, replace(SECOND, number=1))
+    newer = TaskJournal(database, replace(FIRST, number=2), first.name)
+    assert (newer.open(), newer.get("key")) == (True, [1])
+    with pytest.raises(TryReplacedError):
+        TaskJournal(database, replace(SECOND, number=1), first.name).open()
 
 
 def test_same_try_in_another_process_ends_the_first_process(database: Database) -> None:

@@ -21,7 +21,7 @@ from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.cli.journal.tracking import record_in_database
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, print_record, say, to_iso_time, warn
-from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY, RequestRecord, State
+from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, RequestRecord, State
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED, CannotResolveError, Resolution, ResolutionResult
 from cpaas_provider.sending.journal.view import JournalView, StateSummary
 
@@ -131,15 +131,17 @@ def cpaas_journal_resolve(args: Namespace) -> None:
 def cpaas_journal_forget(args: Namespace) -> None:
     """Delete the record that a task instance stored a journal in a database."""
     with create_session(scoped=False) as session:
-        instance, key = _with_marker(args, session)
-    sent = "sent a campaign" if key == CAMPAIGN_MARKER else "stored its journal in the database"
-    consequence = _CONSEQUENCE if key == CAMPAIGN_MARKER else _ALL_UNKNOWN
+        instance, keys = _with_marker(args, session)
+    is_campaign = keys == [CAMPAIGN_MARKER]
+    sent = "sent a campaign" if is_campaign else "stored its journal in the database"
+    consequence = _CONSEQUENCE if is_campaign else _ALL_UNKNOWN
     confirm(f"Delete the record that {instance} {sent}? {consequence}", args)
     with create_session(scoped=False) as session:
-        instance, key = _with_marker(args, session)
-        if key == JOURNAL_KEY:
+        instance, keys = _with_marker(args, session)
+        if keys != [CAMPAIGN_MARKER]:
             repository.forget_journals(instance, session)
-        get_state_backend().delete(instance.scope, key, session=session)
+        for key in keys:
+            get_state_backend().delete(instance.scope, key, session=session)
     say(f"Deleted the record that {instance} {sent}. {consequence}")
 
 
@@ -152,17 +154,23 @@ def _record_again(found: Found, decision: Resolution, references: Sequence[str])
             say(recorded)
 
 
-def _with_marker(args: Namespace, session: Session) -> tuple[Instance, str]:
-    """Return a task instance that is not running and has a journal in a database, and the key of its record.
+def _with_marker(args: Namespace, session: Session) -> tuple[Instance, list[str]]:
+    """Return a task instance that is not running and has a journal in a database, and the keys of its record.
 
     :raises JournalError: when it is running, or has no such journal
     """
     instance = repository.find(_asked(args), session)
     repository.refuse_on_its_way(instance)
     if get_state_backend().get(instance.scope, CAMPAIGN_MARKER, session=session) is not None:
-        return instance, CAMPAIGN_MARKER
-    if repository.marker_of(instance, session) is not None:
-        return instance, JOURNAL_KEY
+        return instance, [CAMPAIGN_MARKER]
+    if keys := repository.marker_keys(instance, session):
+        if instance.state == "up_for_retry":
+            # Only a clear makes a task count a missing journal as a lost one.
+            raise JournalError(
+                f"Task instance {instance} is up for retry. A retry after this command would send to all recipients "
+                f"again. {NOTHING_CHANGED} Mark it failed, run the command again, and then clear it."
+            )
+        return instance, keys
     raise JournalError(f"Task instance {instance} has no record of a journal in a database. {NOTHING_CHANGED}")
 
 

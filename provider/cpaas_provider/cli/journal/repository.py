@@ -30,7 +30,7 @@ from cpaas_provider.cli.journal.instances import (
 from cpaas_provider.database.task_journals import TaskInstanceName
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
-from cpaas_provider.sending.journal.segments import newest_series
+from cpaas_provider.sending.journal.segments import newest_series, series_key
 from cpaas_provider.sending.journal.store import JournalMarker
 from cpaas_provider.sending.journal.view import JournalView
 from cpaas_provider.tasks.airflow.task_states import index_of
@@ -224,9 +224,10 @@ def _one_run(asked: dict[str, str | None], session: Session) -> Iterator[Instanc
     yield from map(to_instance, found)
 
 
-def marker_of(instance: Instance, session: Session) -> JournalMarker | None:
-    """Return what names the journal of a task instance in the database; ``None`` if it is in the task's state."""
-    return JournalMarker.of(_stored(instance, JOURNAL_KEY, session))
+def marker_keys(instance: Instance, session: Session) -> list[str]:
+    """Return the keys under which tries recorded that their journal is in the database; none if it is in the state."""
+    keys = map(series_key, range(max(1, instance.try_number) + 1))
+    return [key for key in keys if JournalMarker.of(_stored(instance, key, session))]
 
 
 def forget_journals(instance: Instance, session: Session) -> None:

@@ -48,7 +48,7 @@ task_journals = Table(
     Column("run_id", String(250), nullable=False),
     Column("task_id", String(250), nullable=False),
     Column("map_index", Integer, nullable=False),
-    # Airflow's id of the newest try that opened the journal. Newer ids are greater.
+    # Airflow's id of the newest try that opened the journal. Newer ids are greater, if all clocks agree.
     Column("try_id", String(36), nullable=False),
     Column("try_number", Integer, nullable=False),
     Column("opened_at", UtcDateTime, nullable=False, index=True),

@@ -47,6 +47,11 @@ def part_key(index: int, part: int) -> str:
     return JOURNAL_KEY if index == part == 0 else f"{JOURNAL_KEY}.{index}.{part}"
 
 
+def series_key(series: int) -> str:
+    """Return the key of the first part of a series."""
+    return part_key(series * SERIES, 0)
+
+
 def whole_key(index: int) -> str:
     """Return the key of a segment that is stored as a whole."""
     return f"{JOURNAL_KEY}.{index}"

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.database.default_file import spreading_executor
 from cpaas_provider.database.errors import DatabaseError, TryReplacedError
-from cpaas_provider.sending.journal.model import CURRENT_KEY, JOURNAL_KEY
-from cpaas_provider.sending.journal.segments import newest_series
+from cpaas_provider.sending.journal.model import CURRENT_KEY
+from cpaas_provider.sending.journal.segments import newest_series, series_key
 from cpaas_provider.sending.journal.store import JournalMarker, storage_error
 from cpaas_provider.tasks.database.shared_database import check_database
 from cpaas_provider.tasks.errors import PreflightError
@@ -77,7 +77,7 @@ def open_task_journal(
             raise storage_error(error, "opened, so nothing was sent") from None
         except DatabaseError as error:
             raise PreflightError(f"{error} Nothing was sent.", permanent=False) from None
-        store = MarkedJournal(task_state, journal)
+        store = MarkedJournal(task_state, journal, series_key(tries.number - 1))
         stack.callback(store.mark_end)
         yield store
 
@@ -106,11 +106,15 @@ def _find(database: Database, opened_by: TaskTry, tries: TryInfo, marker: Journa
 
 
 class MarkedJournal:
-    """A journal in the database, with a marker in the task state."""
+    """A journal in the database, with a marker in the task state.
 
-    def __init__(self, task_state: StateStore, journal: TaskJournal) -> None:
+    :param marker_key: the key of the marker, of this try's own: a late write of an earlier try replaces nothing
+    """
+
+    def __init__(self, task_state: StateStore, journal: TaskJournal, marker_key: str) -> None:
         self._task_state = task_state
         self._journal = journal
+        self._marker_key = marker_key
         self._marked: int | None = None
         self._next_mark = 0.0
 
@@ -146,7 +150,7 @@ class MarkedJournal:
             )
 
     def _mark(self) -> None:
-        self._task_state.set(JOURNAL_KEY, JournalMarker(self._journal.name, self._journal.writes).as_json())
+        self._task_state.set(self._marker_key, JournalMarker(self._journal.name, self._journal.writes).as_json())
         self._marked = self._journal.writes
         self._next_mark = time.monotonic() + MARK_INTERVAL
 
