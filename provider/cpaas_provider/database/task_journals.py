@@ -155,7 +155,8 @@ class TaskJournal:
 def newest_journal(database: Database, instance: TaskInstanceName, before_try: int | None = None) -> str | None:
     """Return the name of the newest journal of a task instance; ``None`` if it has none.
 
-    :param before_try: the number of the try that asks. A journal that a later try opened is of a run that was deleted
+    :param before_try: the number of the try that asks, or of the last try. A journal that a later try opened is of a
+        run that was deleted
     :raises DatabaseError: when the database cannot be read
     """
     table = task_journals.c

@@ -46,9 +46,13 @@ _MADE = frozenset({State.PENDING, State.ACCEPTED, State.UNKNOWN})
 
 @dataclass(eq=False)
 class SharedJournal:
-    """The journal of a task that makes several sends, one at a time, through one connection."""
+    """The journal of a task that makes several sends, one at a time, through one connection.
+
+    :param opened_by: the try of the client that opened the journal
+    """
 
     journal: Journal
+    opened_by: TaskRuntime
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -122,7 +126,11 @@ class IdempotentClient:
     def release(self) -> None:
         """Record where this try has sent nothing, and close the connections; this may block."""
         try:
-            self._runtime.record_nothing_sent()
+            with _opening:
+                shared = _open_journals.get(self._which)
+                # A client that opens the journal again would end the writes of the one that has it open.
+                if shared is None or shared.opened_by is self._runtime:
+                    self._runtime.record_nothing_sent()
         finally:
             self._runtime.exit_stack.close()
 
@@ -283,11 +291,15 @@ class IdempotentClient:
                 "This call sent nothing. If both are wanted, give each call its own idempotency_key."
             )
 
+    @property
+    def _which(self) -> tuple[Any, int]:
+        """The task instance and the try."""
+        instance: Any = self._runtime.context["ti"]
+        return instance.id, instance.try_number
+
     def _find_journal(self) -> SharedJournal:
         if self._journal is None:
-            runtime = self._runtime
-            instance: Any = runtime.context["ti"]
-            which = (instance.id, instance.try_number)
+            runtime, which = self._runtime, self._which
             conn_id = _connections.setdefault(which, runtime.conn_id)
             if conn_id != runtime.conn_id:
                 raise PreflightError(
@@ -299,7 +311,7 @@ class IdempotentClient:
                 del _connections[next(iter(_connections))]
             found = _open_journals.get(which)
             if found is None:
-                found = SharedJournal(open_journal(runtime, self._options, several=True))
+                found = SharedJournal(open_journal(runtime, self._options, several=True), runtime)
                 _open_journals[which] = found
             self._journal = found
         return self._journal

@@ -12,10 +12,12 @@ from uuid import UUID
 
 import pytest
 from airflow.models.taskinstance import TaskInstance
+from airflow.sdk import task
 from airflow.state import TaskScope, get_state_backend
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.tasks.airflow.store import TaskStateStore
 from cpaas_provider.tasks.database import journal as task_journal
 from tests.airflow.harness.campaigns import (
@@ -29,9 +31,9 @@ from tests.airflow.harness.campaigns import (
     sms,
 )
 from tests.airflow.harness.command_line import CommandLine
-from tests.airflow.harness.kinds import KINDS, OTP, SMS, FailsAfterSend, Kind
-from tests.airflow.harness.task_runner import TaskRunner, fault, forget_campaign_database
-from tests.airflow.harness.tries import Run
+from tests.airflow.harness.kinds import KINDS, OTP, RECIPIENT, SMS, FailsAfterSend, Kind
+from tests.airflow.harness.task_runner import TaskRunner, fault, forget_campaign_database, phone
+from tests.airflow.harness.tries import Run, new_dag
 
 DATABASE = "AIRFLOW__CPAAS__DATABASE"
 JOURNAL = "AIRFLOW__CPAAS__JOURNAL"
@@ -154,6 +156,21 @@ class TestOtherDatabase:
 
 
 class TestChangedSetting:
+    def test_forgotten_journal_counts_as_lost_although_an_earlier_try_recorded_that_it_sent_nothing(
+        self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv(JOURNAL, "task_state")
+        run = SMS.run(task_runner, recipients="nonsense", unknown_timeout=0)
+        assert run.run_try().state == "failed"
+        monkeypatch.setenv(JOURNAL, "database")
+        run.change(recipients=phone(RECIPIENT), resend_on_clear=True)
+        assert run.clear().run_try().state == "success"
+        command = CommandLine(monkeypatch, capsys, "cpaas", "journal")
+        assert command("forget", run.dag.dag_id, run.run_id, *run.dag.task_ids, "--yes").status == 0
+        monkeypatch.setenv(JOURNAL, "task_state")
+        ended = run.change(resend_on_clear=False).clear().run_try()
+        assert (ended.state, SMS.requests(task_runner)) == ("failed", 1)
+
     def test_journal_begun_in_the_task_state_continues_there(
         self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -267,6 +284,38 @@ class TestCommands:
         (reference,) = run.run_try().references
         run.recreate().run_try()
         assert reference not in journal("list", "--state", "all", "--each", "--output", "json").out
+
+    def test_recreated_run_that_has_not_begun_does_not_show_the_journal_of_the_deleted_run(
+        self, task_runner: TaskRunner, journal: CommandLine
+    ) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        run = SMS.run(task_runner, unknown_timeout=0)
+        (reference,) = run.run_try().references
+        assert run.clear().run_try().state == "failed"
+        run.recreate()
+        assert reference not in journal("list", "--output", "json").out
+        shown = journal("show", run.dag.dag_id, run.run_id, *run.dag.task_ids)
+        assert (shown.status, reference in shown.out, "has no journal" in shown.err) == (1, False, True)
+
+
+@pytest.mark.parametrize("inner_sends", [False, True], ids=["unused", "used"])
+def test_client_sends_after_another_client_of_the_task_is_closed(task_runner: TaskRunner, inner_sends: bool) -> None:
+    @task(task_id="send")
+    def send() -> None:
+        with CpaasHook().get_idempotent_client() as outer:
+            outer.send_sms(phone("first"), "Hello")
+            with CpaasHook().get_idempotent_client() as inner:
+                if inner_sends:
+                    inner.send_sms(phone("second"), "Hello")
+            outer.send_sms(phone("third"), "Hello")
+
+    with new_dag() as dag:
+        send()
+    run = Run(task_runner, dag)
+    ended = run.run_try()
+    assert (ended.state, SMS.requests(task_runner)) == ("success", 3 if inner_sends else 2), ended.error
+    assert run.clear(drop_state=True).run_try().state == "success"
+    assert SMS.requests(task_runner) == (3 if inner_sends else 2)
 
 
 def test_replaced_try_stops_although_the_new_one_has_not_begun(

@@ -118,7 +118,7 @@ class DatabaseJournals:
         :raises JournalError: when it cannot be read
         """
         try:
-            name = name or newest_journal(self._opened(), _name_of(instance))
+            name = name or newest_journal(self._opened(), _name_of(instance), before_try=instance.try_number)
             if name is None:
                 return None
             state = LeasedState(self._opened(), name, _OWNER)

@@ -21,7 +21,7 @@ from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.cli.journal.tracking import record_in_database
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, print_record, say, to_iso_time, warn
-from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, RequestRecord, State
+from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, NOTHING_SENT_KEY, RequestRecord, State
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED, CannotResolveError, Resolution, ResolutionResult
 from cpaas_provider.sending.journal.view import JournalView, StateSummary
 
@@ -140,7 +140,8 @@ def cpaas_journal_forget(args: Namespace) -> None:
         instance, keys = _with_marker(args, session)
         if keys != [CAMPAIGN_MARKER]:
             repository.forget_journals(instance, session)
-        for key in keys:
+        # A record of an earlier try, made before [cpaas] journal was changed, is no longer true.
+        for key in (*keys, NOTHING_SENT_KEY):
             get_state_backend().delete(instance.scope, key, session=session)
     say(f"Deleted the record that {instance} {sent}. {consequence}")
 
