@@ -215,7 +215,9 @@ class TestForkedWorkers:
             "import sys; from cpaas_provider.cli.receiver import preloaded; before = set(sys.modules);"
             "from cpaas_provider.cli.receiver.command import application; from fastapi.testclient import TestClient;"
             f"client = TestClient(application()); client.post({self.path()!r}, json={REPORT!r}).raise_for_status();"
-            "print(sorted(name for name in set(sys.modules) - before if name.startswith(('airflow', 'cpaas', 'sql'))))"
+            "print(sorted(name for name in set(sys.modules) - before if name.startswith(('airflow', 'cpaas', 'sql')) "
+            # The numbering plan of a region is loaded with its first number.
+            "and '._numbering_plans.data.' not in name))"
         )
         env = {**os.environ, "AIRFLOW_CONN_CPAAS_ALONE": CONNECTION, "CPAAS_RECEIVER_PREFIX": "/cpaas"}
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)

@@ -31,7 +31,7 @@ def rows_left(task_runner: TaskRunner) -> int:
 
 def test_approved_sync_deletes_the_confirmed_rows(task_runner: TaskRunner) -> None:
     before = rows_left(task_runner)
-    run = asking(task_runner, "approved", people(8))
+    run = asking(task_runner, "confirmed_approved", people(8))
     shown = form(run, TASK)
     assert "sync stopped at max_deletes. Continue?" in shown
     for row in ("| Rows of the source | 8 |", "| Rows to delete, clear or set | 12 (60.0% of the rows in the map) |"):
@@ -44,14 +44,14 @@ def test_approved_sync_deletes_the_confirmed_rows(task_runner: TaskRunner) -> No
 
 
 def test_all_limits_that_stop_a_sync_are_confirmed_at_once(task_runner: TaskRunner) -> None:
-    run = asking(task_runner, "several", people(50)[20:], max_changes=5)
+    run = asking(task_runner, "confirmed_several", people(50)[20:], max_changes=5)
     assert "continues with `max_new` 30, `max_deletes` 20, `max_changes` 50." in form(run, TASK)
     done = answer(run, TASK, "Approve").run_try()
     assert (done.state, done.result["created"], done.result["deleted"]) == ("success", 30, 20), done.error
 
 
 def test_more_deletions_than_confirmed_stop_again(task_runner: TaskRunner) -> None:
-    run = asking(task_runner, "grown", people(8))
+    run = asking(task_runner, "confirmed_grown", people(8))
     before = rows_left(task_runner)
     again = answer(run, TASK, "Approve").change(source=people(7)).run_try()
     assert (again.state, rows_left(task_runner)) == ("failed", before)
@@ -59,7 +59,7 @@ def test_more_deletions_than_confirmed_stop_again(task_runner: TaskRunner) -> No
 
 
 def test_another_limit_than_the_confirmed_one_still_holds(task_runner: TaskRunner) -> None:
-    run = asking(task_runner, "another", people(8))
+    run = asking(task_runner, "confirmed_another", people(8))
     again = answer(run, TASK, "Approve").change(source=people(60)[12:]).run_try()
     assert again.state == "failed"
     assert "max_new" in again.error
@@ -75,29 +75,29 @@ def test_rejected_sync_changes_nothing(task_runner: TaskRunner, source: int) -> 
 
 
 def test_sync_without_an_answer_in_time_fails(task_runner: TaskRunner) -> None:
-    run = asking(task_runner, "expired", people(8))
+    run = asking(task_runner, "confirmed_expired", people(8))
     failed = expire(run, TASK).run_try()
     assert failed.state == "failed"
     assert "confirmation_timeout passed without a response" in failed.error
 
 
 def test_empty_source_cannot_be_confirmed(task_runner: TaskRunner) -> None:
-    assert sync(task_runner, people(5), "empty").run_try().state == "success"
-    failed = sync(task_runner, [], "empty", on_missing="delete", on_limit="ask", **LIMITS).run_try()
+    assert sync(task_runner, people(5), "confirmed_empty").run_try().state == "success"
+    failed = sync(task_runner, [], "confirmed_empty", on_missing="delete", on_limit="ask", **LIMITS).run_try()
     assert failed.state == "failed"
     assert "The source has no rows" in failed.error
 
 
 def test_dry_run_does_not_ask(task_runner: TaskRunner) -> None:
-    assert sync(task_runner, people(5), "dry").run_try().state == "success"
-    run = sync(task_runner, people(1), "dry", on_missing="delete", on_limit="ask", dry_run=True, **LIMITS)
+    assert sync(task_runner, people(5), "confirmed_dry").run_try().state == "success"
+    run = sync(task_runner, people(1), "confirmed_dry", on_missing="delete", on_limit="ask", dry_run=True, **LIMITS)
     done = run.run_try()
     assert (done.state, done.result["deletes"]) == ("success", 4)
 
 
 def test_retry_makes_no_more_than_the_rest_of_the_confirmed_changes(task_runner: TaskRunner) -> None:
     at_once(task_runner)
-    run = asking(task_runner, "retried", people(30), max_changes=5)
+    run = asking(task_runner, "confirmed_retried", people(30), max_changes=5)
     answer(run, TASK, "Approve")
     task_runner.sandbox.control(*fault(CREATE, "rate_limit", after=4, retry_after=0))
     broken = run.run_try()
@@ -114,7 +114,7 @@ def test_retry_makes_no_more_than_the_rest_of_the_confirmed_changes(task_runner:
 
 def test_rest_of_the_confirmed_changes_is_made_by_a_retry(task_runner: TaskRunner) -> None:
     at_once(task_runner)
-    run = asking(task_runner, "rest", people(30), max_changes=5)
+    run = asking(task_runner, "confirmed_rest", people(30), max_changes=5)
     answer(run, TASK, "Approve")
     task_runner.sandbox.control(*fault(CREATE, "rate_limit", after=4, retry_after=0))
     assert run.run_try().state == "up_for_retry"
@@ -124,7 +124,7 @@ def test_rest_of_the_confirmed_changes_is_made_by_a_retry(task_runner: TaskRunne
 
 
 def test_try_that_dies_before_the_answer_is_stored_asks_again(task_runner: TaskRunner) -> None:
-    run = asking(task_runner, "killed", people(8))
+    run = asking(task_runner, "confirmed_killed", people(8))
     before = rows_left(task_runner)
     lose_process(answer(run, TASK, "Approve"), TASK)
     asked = run.run_try()
