@@ -1,7 +1,7 @@
 """The journals of task instances in this database, where ``[cpaas] journal`` is ``database``.
 
 A journal has a name of its own, which the task state stores. Airflow 3.4 drops the task state in a clear. Then the
-newest journal of the task instance is its journal.
+journal that the database stored last for the task instance is its journal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import LeaseLostError, TryReplacedError
@@ -57,8 +57,7 @@ def region_name(region_id: UUID | None) -> str:
 class TaskTry:
     """A try that opens a journal.
 
-    :param try_id: Airflow's id of the task instance in this try. The id of a newer try is greater, unless the clocks of
-        Airflow's schedulers and API servers differ
+    :param try_id: Airflow's id of the task instance in this try
     :param number: the number of the try, from 1. The number of a newer try of the same run is greater
     """
 
@@ -71,12 +70,15 @@ class TaskJournal:
     """The journal of a task instance, opened by one try. A newer try that opens it ends this one.
 
     :param name: the name of the journal; ``None`` for a new one, which the first write creates
+    :param newest: the number of the newest journal of the task instance, as the try has read it; 0 without one. A new
+        journal is stored only if there is no newer one
     """
 
-    def __init__(self, database: Database, opened_by: TaskTry, name: str | None = None) -> None:
+    def __init__(self, database: Database, opened_by: TaskTry, name: str | None = None, *, newest: int = 0) -> None:
         self._database = database
         self._opened_by = opened_by
         self.name = name or f"{_PREFIX}{secrets.token_hex(16)}"
+        self._newest = newest
         self._is_open = False
         self.writes = 0
         """How often the journal was written, in all tries."""
@@ -141,10 +143,14 @@ class TaskJournal:
         return True
 
     def _create(self, connection: Connection) -> None:
+        instance, table = self._opened_by.instance, task_journals.c
+        newest = connection.scalar(select(func.max(table.number)).where(table.task_instance == instance.key)) or 0
+        if newest > self._newest:
+            raise _replaced(self._opened_by)
         self._state.acquire_within(connection)
-        instance = self._opened_by.instance
+        number = {"number": newest + 1}
         names = {name: getattr(instance, name) for name in ("dag_id", "run_id", "task_id", "map_index")}
-        values = {"journal": self.name, "task_instance": instance.key, **names, **self._of_this_try()}
+        values = {"journal": self.name, "task_instance": instance.key, **number, **names, **self._of_this_try()}
         connection.execute(insert(task_journals).values(values))
 
     def _of_this_try(self) -> dict[str, Any]:
@@ -152,20 +158,29 @@ class TaskJournal:
         return {"try_id": opened_by.try_id, "try_number": opened_by.number, "opened_at": datetime.now(UTC)}
 
 
-def newest_journal(database: Database, instance: TaskInstanceName, before_try: int | None = None) -> str | None:
-    """Return the name of the newest journal of a task instance; ``None`` if it has none.
+class NewestJournal(NamedTuple):
+    """The journal of a task instance that this database stored last.
 
-    :param before_try: the number of the try that asks, or of the last try. A journal that a later try opened is of a
-        run that was deleted
+    :param number: counts the journals of the task instance, from 1
+    :param try_number: the number of the newest try that opened it. A try with a smaller number is of another run: the
+        run of the journal was deleted
+    """
+
+    name: str
+    number: int
+    try_number: int
+
+
+def newest_journal(database: Database, instance: TaskInstanceName) -> NewestJournal | None:
+    """Return the newest journal of a task instance; ``None`` if it has none.
+
     :raises DatabaseError: when the database cannot be read
     """
     table = task_journals.c
-    query = select(table.journal, table.try_number).where(table.task_instance == instance.key)
+    query = select(table.journal, table.number, table.try_number).where(table.task_instance == instance.key)
     with database.connect() as connection:
-        newest = connection.execute(query.order_by(table.try_id.desc()).limit(1)).one_or_none()
-    if newest is None or (before_try is not None and newest.try_number > before_try):
-        return None
-    return str(newest.journal)
+        newest = connection.execute(query.order_by(table.number.desc()).limit(1)).one_or_none()
+    return None if newest is None else NewestJournal(*newest)
 
 
 def list_task_instances(database: Database, asked: Mapping[str, str | None]) -> list[TaskInstanceName]:

@@ -7,6 +7,7 @@ import logging
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -58,6 +59,10 @@ class SharedJournal:
 
 _open_journals: WeakValueDictionary[tuple[Any, int], SharedJournal] = WeakValueDictionary()
 """The journals of this process, by task instance and try. Two clients of one task share one, and lose no entry."""
+_uncertain_journals: deque[SharedJournal] = deque(maxlen=100)
+"""Journals whose last write failed, so that they stay open. The write may still be carried out, and another client of
+the try must not store another value under its key."""
+
 _opening = threading.Lock()
 _connections: dict[tuple[Any, int], str] = {}
 """The connections of the last tries of this process, also after their clients are closed."""
@@ -128,6 +133,10 @@ class IdempotentClient:
         try:
             with _opening:
                 shared = _open_journals.get(self._which)
+                if shared is not None and shared.opened_by is self._runtime and shared.journal.log.write_failed:
+                    _uncertain_journals.append(shared)
+                    self._runtime.exit_stack.pop_all()
+                    return
                 # A client that opens the journal again would end the writes of the one that has it open.
                 if shared is None or shared.opened_by is self._runtime:
                     self._runtime.record_nothing_sent()

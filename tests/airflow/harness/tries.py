@@ -280,8 +280,9 @@ class Run:
         name = TaskInstanceName(self.dag.dag_id, self.run_id, task_id or self._only_task(), map_index)
         journal = newest_journal(database, name)
         columns = campaign_values.c.campaign, campaign_values.c.key, campaign_values.c.value
+        mine = campaign_values.c.campaign == (journal and journal.name)
         with database.connect() as connection:
-            rows = connection.execute(select(*columns).where(campaign_values.c.campaign == journal)).all()
+            rows = connection.execute(select(*columns).where(mine)).all()
         return [(row.campaign, row.key, row.value) for row in rows if journals.is_key(row.key)]
 
     def _journal_rows(self, session: Session, task_id: str | None, map_index: int) -> list[TaskStateStoreModel]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -13,12 +12,10 @@ from uuid import UUID
 import pytest
 from airflow.models.taskinstance import TaskInstance
 from airflow.sdk import task
-from airflow.state import TaskScope, get_state_backend
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
 from cpaas_provider.hooks.cpaas import CpaasHook
-from cpaas_provider.tasks.airflow.store import TaskStateStore
 from cpaas_provider.tasks.database import journal as task_journal
 from tests.airflow.harness.campaigns import (
     around_requests,
@@ -32,6 +29,7 @@ from tests.airflow.harness.campaigns import (
 )
 from tests.airflow.harness.command_line import CommandLine
 from tests.airflow.harness.kinds import KINDS, OTP, RECIPIENT, SMS, FailsAfterSend, Kind
+from tests.airflow.harness.late_writes import LateWrites
 from tests.airflow.harness.task_runner import TaskRunner, fault, forget_campaign_database, phone
 from tests.airflow.harness.tries import Run, new_dag
 
@@ -90,6 +88,17 @@ def test_recreated_run_inherits_nothing(task_runner: TaskRunner, kind: Kind) -> 
     assert kind.requests(task_runner) == 2
     assert run.clear(drop_state=True).run_try().state == "success"
     assert kind.requests(task_runner) == 2
+
+
+def test_clear_that_drops_the_state_continues_the_journal_of_a_recreated_run_whose_clock_is_behind(
+    task_runner: TaskRunner,
+) -> None:
+    run = sms(task_runner, rows(1))
+    assert run.run_try().state == "success"
+    turn_back_id(run.recreate().change(source=rows(3)), milliseconds=600_000)
+    assert run.run_try().state == "success"
+    assert run.clear(drop_state=True).run_try().state == "success"
+    assert count_messages(task_runner) == Counter(digits(3) + digits(1))
 
 
 def test_resend_on_clear_resends_once_when_the_clear_drops_the_state(task_runner: TaskRunner) -> None:
@@ -232,13 +241,11 @@ def test_late_marker_of_an_earlier_try_does_not_replace_the_journal_of_a_later_o
 ) -> None:
     limit_batches(task_runner)
     run = sms(task_runner, rows(3), max_pending_requests=1, unknown_timeout=0, on_unknown="skip")
-    late: list[tuple[str, Any]] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(TaskStateStore, "set", lambda _, key, value: write_without_response(late, key, value))
-        assert (run.run_try().state, count_messages(task_runner)) == ("up_for_retry", Counter())
+    late = LateWrites(monkeypatch)
+    assert (run.run_try().state, count_messages(task_runner)) == ("up_for_retry", Counter())
+    late.are_answered = True
     assert run.run_try().state == "success"
-    for key, value in late:
-        store_in_task_state(run, key, value)
+    late.arrive(run)
     assert run.clear().run_try().state == "success"
     assert count_messages(task_runner) == Counter(digits(3))
 
@@ -357,21 +364,9 @@ def open_as_newer_try(run: Run) -> None:
     name = TaskInstanceName(run.dag.dag_id, run.run_id, *run.dag.task_ids, -1)
     with open_database() as database:
         newest = TaskTry(name, "ffffffff-ffff-7fff-bfff-ffffffffffff", 2)
-        assert TaskJournal(database, newest, newest_journal(database, name)).open()
-
-
-def write_without_response(late: list[tuple[str, Any]], key: str, value: Any) -> None:
-    """Record a write to the task state that gets no response, and is carried out later."""
-    late.append((key, value))
-    raise ConnectionError("no response")
-
-
-def store_in_task_state(run: Run, key: str, value: Any) -> None:
-    """Store a value in the state of a run's task, as the API server does."""
-    with create_session() as session:
-        instance = session.scalars(select(TaskInstance).where(TaskInstance.run_id == run.run_id)).one()
-        scope = TaskScope(instance.dag_id, instance.run_id, instance.task_id)
-        get_state_backend().set(scope, key, json.dumps(value), expires_at=None, session=session)
+        journal = newest_journal(database, name)
+        assert journal is not None
+        assert TaskJournal(database, newest, journal.name).open()
 
 
 def turn_back_id(run: Run, *, milliseconds: int) -> None:

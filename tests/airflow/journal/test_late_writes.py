@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import json
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.models.task_state_store import TaskStateStoreModel
+from airflow.sdk import get_current_context, task
+from airflow.sdk.exceptions import AirflowException
 from airflow.utils.session import create_session
 
+from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.sending.journal import log
-from cpaas_provider.tasks.airflow.store import TaskStateStore
+from cpaas_provider.tasks.airflow.store import TaskStateStore, open_task_state
 from tests.airflow.harness.campaigns import clear_faults, count_messages, digits, limit_batches, rows, sms
 from tests.airflow.harness.kinds import SMS
-from tests.airflow.harness.task_runner import TaskRunner, fault
-from tests.airflow.harness.tries import Run
+from tests.airflow.harness.late_writes import LateWrites
+from tests.airflow.harness.task_runner import TaskRunner, fault, forget_campaign_database
+from tests.airflow.harness.tries import Run, new_dag
 
 
 class Copies:
@@ -82,3 +91,60 @@ def test_parts_that_were_put_together_are_removed(
     # The first part tells that there is a journal; the last segment's are not put together yet.
     assert len(keys) <= len(whole) + 1 + 3
     assert (run.clear().run_try().state, count_messages(task_runner)) == ("success", Counter(digits(10)))
+
+
+@pytest.fixture(params=["task_state", "database"])
+def stored_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Where the journal is."""
+    forget_campaign_database()
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path}/cpaas.db")
+    monkeypatch.setenv("AIRFLOW__CPAAS__JOURNAL", request.param)
+    yield
+    forget_campaign_database()
+
+
+@pytest.mark.usefixtures("stored_in")
+def test_second_client_of_a_try_sends_once_although_the_writes_of_the_first_arrive_late(
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = LateWrites(monkeypatch)
+    first, second = (f"+{recipient}" for recipient in digits(2))
+
+    @task(task_id="send")
+    def send() -> None:
+        if not late.are_answered:
+            with contextlib.suppress(AirflowException), CpaasHook().get_idempotent_client() as client:
+                client.send_sms(first, "Hello")
+            gc.collect()
+            late.are_answered = True
+        with CpaasHook().get_idempotent_client() as client:
+            client.send_sms([second, first], "Hello")
+
+    with new_dag() as dag:
+        send()
+    run = Run(task_runner, dag)
+    ended = run.run_try()
+    assert (ended.state, count_messages(task_runner)) == ("success", Counter(digits(2))), ended.error
+    late.arrive(run)
+    assert run.clear().run_try().state == "success"
+    assert count_messages(task_runner) == Counter(digits(2))
+
+
+def test_failed_write_is_repeated_before_its_key_is_read(
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = LateWrites(monkeypatch)
+
+    @task(task_id="reads")
+    def reads() -> list[Any]:
+        context = get_current_context()
+        with contextlib.suppress(ConnectionError):
+            open_task_state(context).set("cpaas_key", "first")
+        late.are_answered = True
+        return [open_task_state(context).get(key) for key in ("cpaas_key", "cpaas_other")]
+
+    with new_dag() as dag:
+        reads()
+    run = Run(task_runner, dag)
+    assert run.run_try().result == ["first", None]
+    assert [(row.key, json.loads(row.value)) for row in run.state_rows()] == [("cpaas_key", "first")]

@@ -24,8 +24,8 @@ FIRST = TaskTry(NAME, "01a00000-0000-7000-8000-000000000001", 1)
 SECOND = TaskTry(NAME, "01a00000-0000-7000-8000-000000000002", 2)
 
 
-def written(database: Database, opened_by: TaskTry = FIRST) -> TaskJournal:
-    journal = TaskJournal(database, opened_by)
+def written(database: Database, opened_by: TaskTry = FIRST, *, newest: int = 0) -> TaskJournal:
+    journal = TaskJournal(database, opened_by, newest=newest)
     journal.set("key", [1])
     return journal
 
@@ -33,6 +33,11 @@ def written(database: Database, opened_by: TaskTry = FIRST) -> TaskJournal:
 def test_journal_without_a_write_is_not_stored(database: Database) -> None:
     assert TaskJournal(database, FIRST).get("key") is None
     assert newest_journal(database, NAME) is None
+
+
+def name_of_newest(database: Database, instance: TaskInstanceName = NAME) -> str | None:
+    newest = newest_journal(database, instance)
+    return newest and newest.name
 
 
 def test_newer_try_reads_what_the_older_one_wrote(database: Database) -> None:
@@ -74,16 +79,23 @@ def test_same_try_in_another_process_ends_the_first_process(database: Database) 
     assert resumed.get("key") == 2
 
 
-def test_newest_journal_is_that_of_the_newest_try(database: Database) -> None:
-    written(database)
-    second = written(database, SECOND)
-    assert newest_journal(database, NAME) == second.name
-    assert newest_journal(database, NAME._replace(map_index=0)) is None
+@pytest.mark.parametrize("number", [1, 2, 3], ids=["made again", "next try", "later try"])
+@pytest.mark.parametrize("try_id", [FIRST.try_id, SECOND.try_id], ids=["clock behind", "clock ahead"])
+def test_newest_journal_is_the_last_that_was_stored_whatever_the_clocks_show(
+    database: Database, try_id: str, number: int
+) -> None:
+    written(database, replace(SECOND, try_id=SECOND.try_id[:-1] + "1"))
+    last = written(database, TaskTry(NAME, try_id, number), newest=1)
+    assert name_of_newest(database) == last.name
+    assert name_of_newest(database, NAME._replace(map_index=0)) is None
 
 
-def test_journal_of_a_later_try_is_not_found_for_an_earlier_number(database: Database) -> None:
-    written(database, SECOND)
-    assert newest_journal(database, NAME, before_try=1) is None
+def test_try_that_was_replaced_stores_no_journal_beside_that_of_the_newer_one(database: Database) -> None:
+    replaced = TaskJournal(database, FIRST)
+    newer = written(database, SECOND)
+    with pytest.raises(TryReplacedError):
+        replaced.set("key", [1])
+    assert name_of_newest(database) == newer.name
 
 
 def test_task_instances_are_listed_newest_first_and_filtered(database: Database) -> None:

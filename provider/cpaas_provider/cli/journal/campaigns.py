@@ -118,9 +118,11 @@ class DatabaseJournals:
         :raises JournalError: when it cannot be read
         """
         try:
-            name = name or newest_journal(self._opened(), _name_of(instance), before_try=instance.try_number)
             if name is None:
-                return None
+                newest = newest_journal(self._opened(), _name_of(instance))
+                if newest is None or newest.try_number > instance.try_number:
+                    return None
+                name = newest.name
             state = LeasedState(self._opened(), name, _OWNER)
             if newest_series(state.get, max(1, instance.try_number) + 1) is None:
                 return None

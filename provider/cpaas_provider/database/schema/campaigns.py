@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Integer, String, Table, Text
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, String, Table, Text
 
 from cpaas_provider.database.schema.base import MYSQL, UtcDateTime, metadata
 
@@ -43,13 +43,16 @@ task_journals = Table(
     metadata,
     Column("journal", String(64), primary_key=True),
     # Names the task instance in an index of one column: the ids together are too long for MySQL.
-    Column("task_instance", String(64), nullable=False, index=True),
+    Column("task_instance", String(64), nullable=False),
+    # Counts the journals of the task instance, as this database stored them: clocks may differ.
+    Column("number", Integer, nullable=False),
     Column("dag_id", String(250), nullable=False),
     Column("run_id", String(250), nullable=False),
     Column("task_id", String(250), nullable=False),
     Column("map_index", Integer, nullable=False),
-    # Airflow's id of the newest try that opened the journal. Newer ids are greater, if all clocks agree.
+    # Airflow's id of the newest try that opened the journal.
     Column("try_id", String(36), nullable=False),
     Column("try_number", Integer, nullable=False),
     Column("opened_at", UtcDateTime, nullable=False, index=True),
+    Index("ix_cpaas_task_journals_number", "task_instance", "number", unique=True),
 )

@@ -275,6 +275,11 @@ class JournalLog:
                 self._store.delete(self._obsolete_keys.popleft())
 
     @property
+    def write_failed(self) -> bool:
+        """Whether the last write failed, so that it may still be carried out."""
+        return self._failed_entry is not None
+
+    @property
     def is_new(self) -> bool:
         """Whether no try has stored anything of it."""
         return self._newest < 0

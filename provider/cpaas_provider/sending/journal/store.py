@@ -171,8 +171,8 @@ def storage_error(error: BaseException, what: str) -> JournalUnavailableError | 
         return TrySupersededError(
             f"{cause}, and the journal could not be {what}. The other try continues from the journal."
         )
-    place = "provider's database" if isinstance(error, DatabaseError) else "task state store"
+    store = "provider's database" if isinstance(error, DatabaseError) else "task state store"
     return JournalUnavailableError(
-        f"The {place} could not be reached ({type(error).__name__}), and the journal could not be {what}. A retry of "
+        f"The {store} could not be reached ({type(error).__name__}), and the journal could not be {what}. A retry of "
         "the task continues from the journal."
     )

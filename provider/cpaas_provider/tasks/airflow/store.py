@@ -1,4 +1,4 @@
-"""The task's own state, which is the place of its journal unless ``[cpaas] journal`` is ``database``."""
+"""The task's own state, which has the task's journal unless ``[cpaas] journal`` is ``database``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from cpaas_provider.tasks.airflow.locks import ONE_AT_A_TIME
 from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from airflow.sdk import Context
 
     from cpaas_provider.database.database import Database
@@ -34,13 +36,13 @@ def open_journal_store(
     from airflow.sdk.configuration import conf
 
     task_state = open_task_state(context)
-    place = (conf.get("cpaas", "journal", fallback=None) or _TASK_STATE).strip()
-    if place not in (_TASK_STATE, _DATABASE):
+    stored_in = (conf.get("cpaas", "journal", fallback=None) or _TASK_STATE).strip()
+    if stored_in not in (_TASK_STATE, _DATABASE):
         raise PreflightError(
             f"[cpaas] journal must be {_TASK_STATE} or {_DATABASE}. Nothing was sent. Correct Airflow's configuration.",
             permanent=True,
         )
-    if task_state is None or place == _TASK_STATE:
+    if task_state is None or stored_in == _TASK_STATE:
         yield task_state
         return
     from cpaas_provider.tasks.database.journal import open_task_journal
@@ -60,12 +62,47 @@ def open_task_state(context: Context) -> StateStore | None:
     accessor = context.get("task_state_store")
     if accessor is None:
         return None
+    instance: Any = context["ti"]
     if conf.get("workers", "state_store_backend", fallback=""):
-        instance: Any = context["ti"]
         from cpaas_provider.tasks.airflow.supervisor import SupervisorStateStore
 
-        return SupervisorStateStore(instance.id)
-    return TaskStateStore(accessor)
+        return RepeatingStateStore(SupervisorStateStore(instance.id), instance.id)
+    return RepeatingStateStore(TaskStateStore(accessor), instance.id)
+
+
+_unanswered: dict[tuple[UUID, str], Any] = {}
+"""The last write of a key, by task instance, if it failed. A process has few: after a failure a try ends."""
+
+
+class RepeatingStateStore:
+    """A task's state, in which a failed write is repeated before its key is read again.
+
+    A write that got no response may still be carried out. If this try read that nothing is stored, it would store
+    another value, which the late write then replaces.
+
+    :param instance_id: the task instance's id in this try
+    """
+
+    def __init__(self, store: StateStore, instance_id: UUID) -> None:
+        self._store = store
+        self._instance_id = instance_id
+
+    def get(self, key: str) -> Any:
+        """Return what is stored, or ``None``."""
+        if (write := (self._instance_id, key)) in _unanswered:
+            self.set(key, _unanswered[write])
+        return self._store.get(key)
+
+    def set(self, key: str, value: Any) -> None:
+        """Store for good, before returning."""
+        write = self._instance_id, key
+        _unanswered[write] = value
+        self._store.set(key, value)
+        _unanswered.pop(write, None)
+
+    def delete(self, key: str) -> None:
+        """Remove what is stored under a key, if anything is."""
+        self._store.delete(key)
 
 
 class TaskStateStore:

@@ -95,11 +95,11 @@ def _task_try(context: Context, tries: TryInfo) -> TaskTry:
 def _find(database: Database, opened_by: TaskTry, tries: TryInfo, marker: JournalMarker | None) -> TaskJournal:
     from cpaas_provider.database.task_journals import TaskJournal, newest_journal
 
-    name = marker.name if marker else None
-    if marker is None and tries.after_clear:
-        # Airflow 3.4 drops the task state in a clear. Without one, an earlier journal is of a run that was deleted.
-        name = newest_journal(database, opened_by.instance, before_try=tries.number)
-    journal = TaskJournal(database, opened_by, name)
+    name, newest = (marker.name, None) if marker else (None, newest_journal(database, opened_by.instance))
+    if newest and tries.after_clear and newest.try_number <= tries.number:
+        # Airflow 3.4 drops the task state in a clear. Otherwise an earlier journal is of a run that was deleted.
+        name = newest.name
+    journal = TaskJournal(database, opened_by, name, newest=newest.number if newest else 0)
     if name is not None and (not journal.open() or (marker and journal.writes < marker.writes)):
         raise _lost(database, opened_by.instance)
     return journal

@@ -117,7 +117,7 @@ class TestProbedRequests:
         assert statuses(plan) == {ADA: "sent", OBI: "sent", UMA: "unknown"}
         assert [one.number for one in index.unresolved()] == [1]
 
-    def test_of_one_reference_the_newest_request_is_probed(self) -> None:
+    def test_newest_request_of_a_reference_is_probed(self) -> None:
         _, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, OBI, ADA)], []))
         assert [one.number for one in index.unresolved()] == [1]
 
