@@ -66,13 +66,16 @@ slowest: setup ## Show the slowest tests of the last runs
 	@$(RUN) $(BIN)/python -m tests.tiers slowest $(RECORDED)/fast.json $(RECORDED)/slow.json $(RECORDED)/system.json
 
 test-floors: ## Run the fast tests that depend on versions, at the lowest versions that pyproject.toml accepts
-test-prerelease: ## Run the fast tests on the newest pre-release of Airflow
+test-prerelease: ## Run the fast tests, and "Clear task", on the newest pre-release of Airflow
 test-floors: OF_FAST = -m "versioned and not slow and not system" $(SHARED)
 test-prerelease: OF_FAST = $(FAST)
+test-prerelease: OF_SYSTEM = tests/system/test_cleared.py
+test-floors test-prerelease: OTHER_RUN = env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/.venv-$*/bin:$$PATH" \
+  VIRTUAL_ENV="$(CURDIR)/.venv-$*" $(IN_MEMORY)
 test-floors test-prerelease: test-%: setup
 	@$(OTHER_FROM) | cmp -s - .venv-$*/.installed || $(MAKE) --no-print-directory install-$*
-	@env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/.venv-$*/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/.venv-$*" \
-	  $(IN_MEMORY) .venv-$*/bin/python -m pytest $(OF_FAST) $(ARGS)
+	@$(OTHER_RUN) .venv-$*/bin/python -m pytest $(OF_FAST) $(ARGS)
+	@$(if $(OF_SYSTEM),$(OTHER_RUN) .venv-$*/bin/python -m pytest $(OF_SYSTEM))
 
 bench-journal: setup ## Measure a single send with and without the journal
 	@$(RUN) $(BIN)/python -m tests.benchmarks.journal_cost

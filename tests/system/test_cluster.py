@@ -23,6 +23,7 @@ from tests.system.standalone import wait_for
 MINUTE = 60.0
 WHOLE = Size(recipients=100_000, contacts=20_000)
 SAMPLE = Size(recipients=3_000, contacts=500)
+LONG = pytest.mark.skipif(not os.environ.get("TORTURE"), reason="long: make torture")
 
 
 @pytest.fixture
@@ -44,10 +45,11 @@ def see(holding: Rounds, moments: tuple[Moment, ...]) -> None:
 
 
 @pytest.mark.timeout(25 * MINUTE)
+@pytest.mark.parametrize("journal", ["task_state", pytest.param("database", marks=LONG)])
 def test_worker_killed_in_the_middle_sends_nothing_twice_and_loses_nothing(
-    servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str], journal: str
 ) -> None:
-    with capsys.disabled(), rounds(servers, tmp_path, SAMPLE, print) as holding:
+    with capsys.disabled(), rounds(servers, tmp_path, SAMPLE, print, journal=journal) as holding:
         held = holding.round(Moment(0.35, False))
         print(held)
         assert not held.violations(), "\n".join(held.violations())
@@ -61,7 +63,7 @@ def test_worker_killed_in_the_middle_sends_nothing_twice_and_loses_nothing(
         assert any("1 contacts are not in the list" in wrong for wrong in found), found
 
 
-@pytest.mark.skipif(not os.environ.get("TORTURE"), reason="long: make torture")
+@LONG
 @pytest.mark.timeout(240 * MINUTE)
 def test_100_000_recipients_and_20_000_contacts_with_a_worker_killed_at_ten_moments(
     servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 
+from cpaas_provider.sending.errors import SendingError, TrySupersededError
 from cpaas_provider.sending.journal import store
 from cpaas_provider.sending.journal.hashing import task_identity
 from cpaas_provider.sending.journal.model import INSTANCE_KEY
@@ -317,6 +318,19 @@ class TaskRuntime:
         """
         if self.journal_store is not None:
             store.confirm_current(self.journal_store, self.try_info)
+
+    def is_replaced(self) -> bool:
+        """Return whether another try has replaced this one; false if that cannot be found out.
+
+        Airflow 3.3 lets a try that was replaced push XComs, over those of the newer try.
+        """
+        try:
+            store.confirm_current(self.require_task_state(), self.try_info)
+        except TrySupersededError:
+            return True
+        except (SendingError, PreflightError) as error:
+            self.log.warning("Whether Airflow has replaced this try could not be found out: %s", error)
+        return False
 
     def record_nothing_sent(self, *, is_new: bool = False) -> None:
         """Record that this try sent nothing, unless there is a journal or its store failed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,17 @@ from typing import Any
 import pytest
 
 from cpaas_provider.operators import SmsCampaignOperator
-from tests.airflow.harness.campaigns import around_requests
-from tests.airflow.harness.task_runner import TaskRunner, phone
+from cpaas_provider.tasks.campaign.runner import CampaignRunner
+from tests.airflow.harness.campaigns import (
+    around_requests,
+    clear_faults,
+    count_messages,
+    digits,
+    limit_batches,
+    rows,
+    sms,
+)
+from tests.airflow.harness.task_runner import TaskRunner, fault, phone
 from tests.airflow.harness.tries import Run, new_dag
 
 
@@ -32,3 +42,30 @@ def test_replaced_try_does_not_overwrite_the_results_file_of_the_new_try(
     replaced = run.run_try()
     assert "replaced this try" in replaced.error
     assert outcomes.read_text() == "of the new try"
+
+
+@pytest.mark.parametrize("state", ["success", "failed"])
+def test_try_replaced_after_its_last_write_pushes_no_report(
+    task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    outcomes = tmp_path / "outcomes.jsonl"
+    build_report = CampaignRunner._build_report
+
+    def replaced_meanwhile(runner: CampaignRunner, *arguments: Any) -> Any:
+        """The try is frozen after its last write, and the new try has written its file and its report."""
+        report = build_report(runner, *arguments)
+        if (report["sent"] or report["rejected"]) and not outcomes.exists():
+            run.clear()
+            outcomes.write_text("of the new try")
+        return report
+
+    monkeypatch.setattr(CampaignRunner, "_build_report", replaced_meanwhile)
+    if state == "failed":
+        limit_batches(task_runner)
+        task_runner.sandbox.control(*fault("send_sms", "unauthorized", after=1))
+    run = sms(task_runner, rows(2), results_path=str(outcomes))
+    replaced = run.run_try()
+    assert (replaced.result, replaced.report, outcomes.read_text()) == (None, None, "of the new try")
+    clear_faults(task_runner)
+    assert run.run_try().state == "success"
+    assert count_messages(task_runner) == Counter(digits(2))

@@ -50,6 +50,12 @@ def main() -> int:
         help="of the messages, after which the worker is killed; 0: as its first task runs,\n"
         "100: while delivery is awaited; several are several rounds (35)",
     )
+    parser.add_argument(
+        "--journal",
+        choices=("task_state", "database"),
+        default="task_state",
+        help="where the journals are (%(default)s)",
+    )
     parser.add_argument("--ten", action="store_true", help="ten rounds, with ten different moments")
     parser.add_argument("--postgres", default=POSTGRES, help="a database whose user may create others (%(default)s)")
     parser.add_argument("--redis", default=REDIS, help="the server (%(default)s)")
@@ -66,7 +72,13 @@ def main() -> int:
         with (
             tempfile.TemporaryDirectory(prefix="cpaas-cluster-") as temporary,
             own_servers(given.postgres, given.redis) as servers,
-            rounds(servers, given.home or Path(temporary), Size(given.recipients, given.contacts), tell) as holding,
+            rounds(
+                servers,
+                given.home or Path(temporary),
+                Size(given.recipients, given.contacts),
+                tell,
+                journal=given.journal,
+            ) as holding,
         ):
             for moment in moments:
                 held = holding.round(moment)

@@ -283,14 +283,27 @@ def _next_contacts(contacts: list[Contact], size: int, first: int) -> list[Conta
 
 @contextmanager
 def rounds(
-    servers: Servers, folder: Path, size: Size, tell: Callable[[str], None], kind: type[Cluster] = Cluster
+    servers: Servers,
+    folder: Path,
+    size: Size,
+    tell: Callable[[str], None],
+    kind: type[Cluster] = Cluster,
+    *,
+    journal: str = "task_state",
 ) -> Iterator[Rounds]:
-    """Start everything, give rounds to hold, and end everything."""
+    """Start everything, give rounds to hold, and end everything.
+
+    :param journal: where tasks store their journals
+    """
     with ExitStack() as stack:
         shop = Shop(servers.databases.shop)
         stack.callback(shop.close)
         sandbox = stack.enter_context(Sandbox(folder / "sandbox.log"))
-        settings = {"AIRFLOW_CONN_SHOP": shop.connection, "CLUSTER_UNKNOWN_TIMEOUT": str(UNKNOWN_TIMEOUT)}
+        settings = {
+            "AIRFLOW_CONN_SHOP": shop.connection,
+            "AIRFLOW__CPAAS__JOURNAL": journal,
+            "CLUSTER_UNKNOWN_TIMEOUT": str(UNKNOWN_TIMEOUT),
+        }
         cluster = kind(folder / "homes", DAGS, settings, servers=servers)
         # Its address is known only now.
         shared = {"sender_id": "Example", "timeout": 10, "recipients_per_request": PER_REQUEST, "max_concurrency": 8}

@@ -25,7 +25,13 @@ from cpaas_provider.sending.campaign.guards.budget import BudgetReachedError
 from cpaas_provider.sending.campaign.loader import Columns, LoadStats, RecipientLoader
 from cpaas_provider.sending.campaign.recipients import RecipientStatus, RecipientTable
 from cpaas_provider.sending.engine import SendEngine
-from cpaas_provider.sending.errors import NotConfirmedError, PartitionChangedError, RetryLaterError, SendingError
+from cpaas_provider.sending.errors import (
+    NotConfirmedError,
+    PartitionChangedError,
+    RetryLaterError,
+    SendingError,
+    TrySupersededError,
+)
 from cpaas_provider.sending.journal.hashing import campaign_identity
 from cpaas_provider.sending.journal.log import JournalLog
 from cpaas_provider.sending.journal.model import State
@@ -54,6 +60,11 @@ if TYPE_CHECKING:
     from cpaas_provider.tasks.campaign.spec import CampaignSpec
     from cpaas_provider.tasks.delivery.tracker import DeliveryTracker
     from cpaas_provider.tasks.runtime import TaskRuntime
+
+_REPLACED = (
+    "Airflow has replaced this try with another one, which continues from the journal. The report and the results file "
+    "of this try were not written."
+)
 
 
 class CampaignRunner(BulkAttempt):
@@ -130,6 +141,8 @@ class CampaignRunner(BulkAttempt):
                 self._ask(error)
                 raise
         report = self._build_report(campaign)
+        if not spec.dry_run and self._runtime.is_replaced():
+            raise TrySupersededError(_REPLACED)
         try:
             self._write_results(campaign.plan.rows(), CAMPAIGN_COLUMNS)
         except ResultsFileError as error:
@@ -150,6 +163,9 @@ class CampaignRunner(BulkAttempt):
         """Store report and results file of a try that fails; return whether anything was sent or is unknown."""
         campaign = self._campaign
         if campaign is None or not campaign.is_prepared:
+            return False
+        if not self._runtime.state_failed and self._runtime.is_replaced():
+            self._runtime.log.warning("%s", _REPLACED)
             return False
         try:
             self._write_results(campaign.plan.rows(), CAMPAIGN_COLUMNS)

@@ -1,0 +1,1 @@
+"""What the test of "Clear task" in a real Airflow runs."""
