@@ -20,6 +20,9 @@ pytestmark = pytest.mark.skipif(
 
 DAGS = Path(__file__).parent / "clearing" / "dags"
 RECIPIENTS = 6
+PRICE = 4
+"""Of a message, in the sandbox."""
+
 SENT_FIRST = 2
 """The recipients for whose messages the balance suffices at first."""
 
@@ -35,7 +38,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 @pytest.fixture(scope="module")
 def airflow(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     home = tmp_path_factory.mktemp("cleared")
-    connection = connection_json(sandbox.connection, recipients_per_request=1, max_concurrency=1)
+    connection = connection_json(sandbox.connection, sender_id="Example", recipients_per_request=1, max_concurrency=1)
     settings = {
         "AIRFLOW_CONN_CPAAS_DEFAULT": connection,
         "AIRFLOW__CPAAS__DATABASE": f"sqlite:///{home / 'cpaas.db'}",
@@ -54,23 +57,24 @@ def test_clear_task_sends_to_no_recipient_twice_and_names_or_sends_to_the_others
 ) -> None:
     dag_id = f"cleared_{stored_in}"
     sandbox.reset()
-    sandbox.control("PUT", "balance", {"balance": 8 * SENT_FIRST})
+    sandbox.control("PUT", "balance", {"balance": PRICE * SENT_FIRST})
     first = 2348031200000 + 100 * keeps_state
     recipients = [str(first + number) for number in range(RECIPIENTS)]
     run_id = airflow.trigger(dag_id, {"rows": [{"phone": f"+{recipient}"} for recipient in recipients]}, WITHIN)
     assert airflow.ended(dag_id, run_id, WITHIN) == "failed"
-    assert received(sandbox) == Counter(recipients[:SENT_FIRST])
+    assert received(sandbox) == Counter(recipients[:SENT_FIRST]), airflow.task_log(dag_id, run_id, "campaign")
     sandbox.control("PUT", "balance", {"balance": 1_000_000})
 
     clear = {"dag_run_id": run_id, "task_ids": ["campaign"], "only_failed": False, "dry_run": False}
     airflow.api("POST", f"dags/{dag_id}/clearTaskInstances", clear | ({"keep_task_state": True} if keeps_state else {}))
     state = airflow.ended(dag_id, run_id, WITHIN)
+    log = airflow.task_log(dag_id, run_id, "campaign")
+    assert state == ("success" if resumes else "failed"), log
     report = airflow.api("GET", f"{path(dag_id, run_id)}/{'return_value' if resumes else 'report'}")["value"]
     if resumes:
-        assert (state, report["sent"], received(sandbox)) == ("success", RECIPIENTS, Counter(recipients))
+        assert (report["sent"], received(sandbox)) == (RECIPIENTS, Counter(recipients)), log
     else:
-        assert (state, received(sandbox)) == ("failed", Counter(recipients[:SENT_FIRST]))
-        assert report["unknown_recipients"] == RECIPIENTS
+        assert (report["unknown_recipients"], received(sandbox)) == (RECIPIENTS, Counter(recipients[:SENT_FIRST])), log
 
 
 def path(dag_id: str, run_id: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk.api.client import ServerResponseError
 
 from cpaas_provider.operators import SmsCampaignOperator
 from cpaas_provider.tasks.campaign.runner import CampaignRunner
@@ -64,8 +66,10 @@ def test_try_replaced_after_its_last_write_pushes_no_report(
         limit_batches(task_runner)
         task_runner.sandbox.control(*fault("send_sms", "unauthorized", after=1))
     run = sms(task_runner, rows(2), results_path=str(outcomes))
-    replaced = run.run_try()
-    assert (replaced.result, replaced.report, outcomes.read_text()) == (None, None, "of the new try")
+    # Airflow refuses the state of a try that it has replaced.
+    with contextlib.suppress(ServerResponseError):
+        run.run_try()
+    assert (run.xcom("return_value"), run.xcom("report"), outcomes.read_text()) == (None, None, "of the new try")
     clear_faults(task_runner)
     assert run.run_try().state == "success"
     assert count_messages(task_runner) == Counter(digits(2))

@@ -164,6 +164,7 @@ class CampaignRunner(BulkAttempt):
         campaign = self._campaign
         if campaign is None or not campaign.is_prepared:
             return False
+        report = self._build_report(campaign)
         if not self._runtime.state_failed and self._runtime.is_replaced():
             self._runtime.log.warning("%s", _REPLACED)
             return False
@@ -171,7 +172,6 @@ class CampaignRunner(BulkAttempt):
             self._write_results(campaign.plan.rows(), CAMPAIGN_COLUMNS)
         except ResultsFileError as error:
             self._runtime.log.warning("%s", error)
-        report = self._build_report(campaign)
         self._end_progress(FAILED, {**report, "error": self._runtime.failure})
         self._runtime.log.warning("%s", task_log.campaign_done(report))
         if not quietly and report["unknown_recipients"]:
