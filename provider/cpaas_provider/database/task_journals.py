@@ -207,7 +207,7 @@ def forget_journals(database: Database, instance: TaskInstanceName) -> None:
 
 
 def prune_journals(database: Database, before: datetime) -> int:
-    """Delete journals that no try has opened or written since a moment. Return their number.
+    """Delete journals that no try has opened since a moment. Return their number.
 
     :raises DatabaseError: when the database cannot be used; earlier batches stay deleted
     """
