@@ -53,7 +53,7 @@ class Timed(SendSmsOperator):
     """An SMS with the journal in its place."""
 
     def store(self, context: Any) -> Any:
-        return Watch(store.TaskStateStore(context["task_state_store"]))
+        return Watch(store.TaskStateStore(context["task_state_store"], context["ti"].id))
 
     def execute(self, context: Any) -> dict[str, Any]:
         store, usual = self.store(context), runtime.open_journal_store

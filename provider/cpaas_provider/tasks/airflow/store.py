@@ -59,60 +59,39 @@ def open_task_state(context: Context) -> StateStore | None:
     """
     from airflow.sdk.configuration import conf
 
-    accessor = context.get("task_state_store")
+    accessor: Any = context.get("task_state_store")
     if accessor is None:
         return None
     instance: Any = context["ti"]
     if conf.get("workers", "state_store_backend", fallback=""):
         from cpaas_provider.tasks.airflow.supervisor import SupervisorStateStore
 
-        return RepeatingStateStore(SupervisorStateStore(instance.id), instance.id)
-    return RepeatingStateStore(TaskStateStore(accessor), instance.id)
+        accessor = SupervisorStateStore(instance.id)
+    return TaskStateStore(accessor, instance.id)
 
 
 _unanswered: dict[tuple[UUID, str], Any] = {}
 """The last write of a key, by task instance, if it failed. A process has few: after a failure a try ends."""
 
 
-class RepeatingStateStore:
-    """A task's state, in which a failed write is repeated before its key is read again.
+class TaskStateStore:
+    """A task's state as Airflow offers it. A failed write is made again before its key is read.
 
     A write that got no response may still be carried out. If this try read that nothing is stored, it would store
     another value, which the late write then replaces.
 
+    :param accessor: Airflow's access to the state
     :param instance_id: the task instance's id in this try
     """
 
-    def __init__(self, store: StateStore, instance_id: UUID) -> None:
-        self._store = store
+    def __init__(self, accessor: Any, instance_id: UUID) -> None:
+        self._accessor = accessor
         self._instance_id = instance_id
 
     def get(self, key: str) -> Any:
         """Return what is stored, or ``None``."""
         if (write := (self._instance_id, key)) in _unanswered:
             self.set(key, _unanswered[write])
-        return self._store.get(key)
-
-    def set(self, key: str, value: Any) -> None:
-        """Store for good, before returning."""
-        write = self._instance_id, key
-        _unanswered[write] = value
-        self._store.set(key, value)
-        _unanswered.pop(write, None)
-
-    def delete(self, key: str) -> None:
-        """Remove what is stored under a key, if anything is."""
-        self._store.delete(key)
-
-
-class TaskStateStore:
-    """A task's state as Airflow offers it."""
-
-    def __init__(self, accessor: Any) -> None:
-        self._accessor = accessor
-
-    def get(self, key: str) -> Any:
-        """Return what is stored, or ``None``."""
         with ONE_AT_A_TIME:
             return self._accessor.get(key)
 
@@ -120,8 +99,11 @@ class TaskStateStore:
         """Store for good, before returning."""
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
+        write = self._instance_id, key
+        _unanswered[write] = value
         with ONE_AT_A_TIME:
             self._accessor.set(key, value, retention=NEVER_EXPIRE)
+        _unanswered.pop(write, None)
 
     def delete(self, key: str) -> None:
         """Remove what is stored under a key, if anything is."""

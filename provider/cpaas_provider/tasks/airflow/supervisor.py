@@ -30,8 +30,8 @@ class SupervisorStateStore:
             raise AirflowRuntimeError(answer)
         return answer.value if isinstance(answer, comms.TaskStateStoreResult) else None
 
-    def set(self, key: str, value: Any) -> None:
-        """Store for good, before returning."""
+    def set(self, key: str, value: Any, *, retention: object) -> None:
+        """Store for good, before returning, whatever the retention is."""
         message = comms.SetTaskStateStore(ti_id=self._instance_id, key=key, value=value, expires_at=None)
         task_runner.SUPERVISOR_COMMS.send(message)
 
