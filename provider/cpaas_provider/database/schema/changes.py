@@ -34,7 +34,10 @@ COUNTED_TABLES = (deliveries, requests, sends)
 _FUNCTIONS = (
     """
     CREATE OR REPLACE FUNCTION cpaas_count_changes() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        IF TG_OP = 'INSERT' THEN
+        -- An insertion with ON CONFLICT mostly updates no row, but is an update, too.
+        IF TG_OP = 'UPDATE' AND NOT EXISTS (SELECT FROM new_rows) THEN
+            RETURN NULL;
+        ELSIF TG_OP = 'INSERT' THEN
             INSERT INTO cpaas_campaign_changes AS stored
                 SELECT DISTINCT campaign, pg_backend_pid(), 1 FROM new_rows
                 WHERE EXISTS (SELECT FROM cpaas_task_progress WHERE reference = campaign)
@@ -68,17 +71,13 @@ _NAMED = {
     "DELETE": "OLD TABLE AS old_rows",
 }
 
-# SQLite runs a trigger for each row. A row that moves to another campaign changes both.
-_OF_ROW = """
-    INSERT INTO cpaas_campaign_changes
-        SELECT {row}.campaign, 0, 1
-        WHERE {condition} AND EXISTS (SELECT 1 FROM cpaas_task_progress WHERE reference = {row}.campaign)
-        ON CONFLICT (campaign, writer) DO UPDATE SET changes = changes + 1;
-"""
+# SQLite runs a trigger for each row, so it looks up one row alone, which the first progress has inserted. A row that
+# moves to another campaign changes both.
+_OF_ROW = "UPDATE cpaas_campaign_changes SET changes = changes + 1 WHERE {condition} AND writer = 0;"
 _ROWS = {
-    "INSERT": [("NEW", "TRUE")],
-    "UPDATE": [("NEW", "TRUE"), ("OLD", "OLD.campaign <> NEW.campaign")],
-    "DELETE": [("OLD", "TRUE")],
+    "INSERT": "campaign = NEW.campaign",
+    "UPDATE": "campaign IN (NEW.campaign, OLD.campaign)",
+    "DELETE": "campaign = OLD.campaign",
 }
 _OF_PROGRESS = """
     INSERT INTO cpaas_campaign_changes VALUES (NEW.reference, 0, 1)
@@ -109,10 +108,9 @@ def _of_postgresql() -> Iterator[str]:
 
 def _of_sqlite() -> Iterator[str]:
     for table in COUNTED_TABLES:
-        for operation, rows in _ROWS.items():
-            body = "".join(_OF_ROW.format(row=row, condition=condition) for row, condition in rows)
+        for operation, condition in _ROWS.items():
             yield (
                 f"CREATE TRIGGER {table.name}_{operation.lower()}_counted AFTER {operation} ON {table.name} "
-                f"BEGIN {body} END"
+                f"BEGIN {_OF_ROW.format(condition=condition)} END"
             )
     yield f"CREATE TRIGGER {task_progress.name}_counted AFTER INSERT ON {task_progress.name} BEGIN {_OF_PROGRESS} END"
