@@ -167,10 +167,14 @@ class _DocumentInsert:
 
 
 class Statement(NamedTuple):
-    """A statement of PostgreSQL whose result is not needed, in the form of its driver."""
+    """A statement of PostgreSQL whose result is not needed, in the form of its driver.
+
+    :param before: runs before it
+    """
 
     text: str
     values: Mapping[str, Any]
+    before: Statement | None = None
 
 
 def insert_many(
@@ -235,11 +239,29 @@ def _execute(
     connection: Connection, text: str, values: Mapping[str, Any], before: Statement | None
 ) -> CursorResult[Any]:
     """Run a statement of PostgreSQL after another one, if the driver can in one round trip."""
-    if before is not None and connection.dialect.driver == "psycopg2":
-        text, values = f"{before.text}; {text}", {**before.values, **values}
+    if before is not None and connection.dialect.driver != "psycopg2":
+        execute(connection, before)
     elif before is not None:
-        connection.exec_driver_sql(before.text, dict(before.values))
+        return _execute(connection, f"{before.text}; {text}", {**before.values, **values}, before.before)
     return connection.exec_driver_sql(text, dict(values))
+
+
+def execute(connection: Connection, statement: Statement) -> None:
+    """Run a statement, and what runs before it."""
+    _execute(connection, *statement)
+
+
+def insertion_of(connection: Connection, insertion: Insert, rows: Sequence[Row]) -> Statement | None:
+    """Return the insertion of at most ``BATCH`` rows, to run before another statement.
+
+    :param insertion: as for ``insert_many``
+    :return: ``None`` on SQLite, where the rows are inserted at once
+    """
+    if connection.dialect.name == "postgresql" and 0 < len(rows) <= BATCH:
+        whole = _document_insert(insertion, connection.dialect, tuple(rows[0]))
+        return Statement(whole.text, whole.values(rows))
+    insert_many(connection, insertion, rows)
+    return None
 
 
 def _rows(connection: Connection, result: CursorResult[Any]) -> list[tuple[Any, ...]]:

@@ -34,10 +34,7 @@ COUNTED_TABLES = (deliveries, requests, sends)
 _FUNCTIONS = (
     """
     CREATE OR REPLACE FUNCTION cpaas_count_changes() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        -- An insertion with ON CONFLICT mostly updates no row, but is an update, too.
-        IF TG_OP = 'UPDATE' AND NOT EXISTS (SELECT FROM new_rows) THEN
-            RETURN NULL;
-        ELSIF TG_OP = 'INSERT' THEN
+        IF TG_OP = 'INSERT' THEN
             INSERT INTO cpaas_campaign_changes AS stored
                 SELECT DISTINCT campaign, pg_backend_pid(), 1 FROM new_rows
                 WHERE EXISTS (SELECT FROM cpaas_task_progress WHERE reference = campaign)
@@ -47,7 +44,8 @@ _FUNCTIONS = (
                 SELECT DISTINCT campaign, pg_backend_pid(), 1 FROM old_rows
                 WHERE EXISTS (SELECT FROM cpaas_task_progress WHERE reference = campaign)
                 ON CONFLICT (campaign, writer) DO UPDATE SET changes = stored.changes + 1;
-        ELSE
+        -- An insertion with ON CONFLICT is an update, too, mostly of no row.
+        ELSIF EXISTS (SELECT FROM new_rows) THEN
             INSERT INTO cpaas_campaign_changes AS stored
                 SELECT campaign, pg_backend_pid(), 1
                 FROM (SELECT campaign FROM old_rows UNION SELECT campaign FROM new_rows) AS changed

@@ -29,7 +29,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from cpaas_provider.database.activity.report_counts import NO_CAMPAIGN, Counted, add_report_counts
+from cpaas_provider.database.activity.report_counts import NO_CAMPAIGN, Counted, adding_report_counts
 from cpaas_provider.database.activity.single_requests import purchases_with_status
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import Statement, batched, insert_many, insert_missing, select_among, select_at_once
@@ -142,7 +142,7 @@ class ReportStore:
             if digest in first:
                 first.discard(digest)
                 row = self._row(received, owner, kinds.get(owner.campaign or ""), now)
-                if row is not None and (received.conn_id, owner.reference) in purchases and row["status"] == DUPLICATE:
+                if row is not None and row["status"] == DUPLICATE and (received.conn_id, owner.reference) in purchases:
                     row |= OF_REPEATED_PURCHASE
                 results[number] = StoreResult.UNREADABLE if row is None else StoreResult.NEW
                 if row is not None:
@@ -160,8 +160,8 @@ class ReportStore:
                 reached.add(key)
         minute = now.replace(second=0, microsecond=0)
         numbers = Counter(map(_counted, rows.values()))
-        add_report_counts(connection, {Counted(key[0], minute, *key[1:]): number for key, number in numbers.items()})
-        update_entries(connection, failed, reached, moved)
+        added = {Counted(key[0], minute, *key[1:]): number for key, number in numbers.items()}
+        update_entries(connection, failed, reached, moved, adding_report_counts(connection, added))
         return results
 
     def _row(self, received: ReceivedReport, owner: _Owner, kind: str | None, now: datetime) -> dict[str, Any] | None:
