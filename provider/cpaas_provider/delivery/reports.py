@@ -170,7 +170,7 @@ def read_number(text: str, region: str | None = None) -> str | None:
     :param region: the two-letter region of national numbers
     """
     digits = text.removeprefix("+")
-    if _is_international(digits):
+    if len(digits) <= _LONGEST_NUMBER and is_international(digits):
         return digits
     for read, prefix in _number_readers(region):
         try:
@@ -183,7 +183,7 @@ def read_number(text: str, region: str | None = None) -> str | None:
 
 # A number is asked for when its report is read, and again when its row is written.
 @functools.lru_cache(maxsize=10_000)
-def _is_international(digits: str) -> bool:
+def is_international(digits: str) -> bool:
     """Return whether digits are certainly a valid international number."""
     is_plain, parse_plain = _plain_reader()
     number = f"+{digits}"
@@ -247,8 +247,7 @@ def _with_status(fields: Fields) -> Fields:
 def _first(fields: Fields, names: tuple[str, ...], read: Any) -> Any:
     for part in fields:
         for name in names:
-            value = part.get(name)
-            if value is not None and (read_value := read(value)) is not None:
+            if name in part and (value := part[name]) is not None and (read_value := read(value)) is not None:
                 return read_value
     return None
 
@@ -279,8 +278,7 @@ def _text(value: Any) -> str | None:
 
 
 def _word(value: Any) -> str | None:
-    text = _text(value) if isinstance(value, str) else None
-    return text.lower() if text else None
+    return text.lower() if isinstance(value, str) and (text := _text(value)) else None
 
 
 def _status(value: Any) -> str | None:
