@@ -30,7 +30,6 @@ from sqlalchemy import (
 from cpaas_provider.database.bulk import batched, select_among
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
-from cpaas_provider.database.recipients.hash_keys import HASH_BYTES
 from cpaas_provider.database.schema.activity import task_progress
 from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
@@ -192,10 +191,8 @@ def number_of_request(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
 
 
 _NOT_REPORTED = requests.c.recipients - number_of_request()
-_NOT_NAMED = case((_NOT_REPORTED > 0, _NOT_REPORTED), else_=0) + case(
-    (requests.c.rejected.is_not(None), func.length(requests.c.rejected) / literal_column(str(2 * HASH_BYTES))), else_=0
-)
-"""The number of recipients of a row of ``requests`` that no row of ``deliveries`` names, and of those rejected."""
+_NOT_NAMED = case((_NOT_REPORTED > 0, _NOT_REPORTED), else_=0)
+"""The number of recipients of a row of ``requests`` that no row of ``deliveries`` names."""
 
 _HAS_UNCLEAR_NAME = or_(deliveries.c.recipient == "", *(deliveries.c.recipient.startswith(sign) for sign in ("#", "0")))
 """The condition on a row of ``deliveries``: its recipient is not named, was erased, or is in national form."""
@@ -209,7 +206,7 @@ def unknown_without_report(of_campaigns: ColumnElement[bool], *, final: bool = F
 
     Only by its name is a recipient known to be in an accepted request, too. If a name in the campaign is unclear, each
     row may be about such a recipient, and stands for no other one. So may as many rows as accepted requests have
-    recipients that no row names: those without a report, and those that the service rejected.
+    recipients that no row names.
 
     :param of_campaigns: the condition on rows of ``requests``, and of ``sends`` of an enclosing query
     :param final: whether only rows with a final status count
