@@ -50,7 +50,6 @@ MAX_ROWS = 64
 
 Row = Mapping[str, Any]
 Query = Select[Any] | CompoundSelect[Any]
-Convert = Callable[[Any], Any]
 
 
 def batched(values: Iterable[Value], size: int = BATCH) -> Iterator[list[Value]]:
@@ -76,14 +75,14 @@ class _ValuesInsert:
     :param row: one row of it, ``(?, ?)``
     :param after: the rest of the statement
     :param pick: returns the values of a row in their order
-    :param conversions: which values have to be converted for the driver, by their places in a row
+    :param moments: the positions of times in a row
     """
 
     before: str
     row: str
     after: str
     pick: Callable[[Row], tuple[Any, ...]]
-    conversions: tuple[tuple[int, Convert], ...]
+    moments: tuple[int, ...]
 
     def text(self, rows: int) -> str:
         """Return the statement for a number of rows."""
@@ -95,9 +94,9 @@ class _ValuesInsert:
         for row in rows:
             start = len(values)
             values += self.pick(row)
-            for place, convert in self.conversions:
+            for place in self.moments:
                 if (value := values[start + place]) is not None:
-                    values[start + place] = convert(value)
+                    values[start + place] = _moment(value)
         return tuple(values)
 
 
@@ -117,16 +116,31 @@ class Recordset:
         document = func.json_to_recordset(cast(bindparam("rows", type_=String()), JSON))
         self.columns = [column(one.name, kind) for one, kind in zip(columns, kinds, strict=True)]
         self.table = document.table_valued(*self.columns).render_derived(name="given", with_types=True)
-        self._conversions = [(columns[place].name, convert) for place, convert in _conversions(columns, _TO_JSON)]
+        self._moments = [one.name for one in columns if isinstance(one.type, UtcDateTime)]
+        self._hashes = [one.name for one in columns if isinstance(one.type, LargeBinary)]
+        self._nullable = [one.name for one in columns if one.nullable]
 
-    def document(self, rows: Iterable[Row]) -> str:
-        """Return the document of rows."""
+    def document(self, rows: Iterable[Row], without: Sequence[str] = ()) -> str:
+        """Return the document of rows.
+
+        :param without: columns that are no part of it
+        """
         changed = []
         for row in rows:
             one = {**row}
-            for name, convert in self._conversions:
-                if (value := one[name]) is not None:
-                    one[name] = convert(value)
+            for name in without:
+                del one[name]
+            # What is missing is NULL, too, and takes no time to read.
+            for name in self._nullable:
+                if one[name] is None:
+                    del one[name]
+            for name in self._moments:
+                # The encoder writes the zone, too, which PostgreSQL ignores.
+                if name in one and one[name].tzinfo is not UTC:
+                    one[name] = _moment(one[name])
+            for name in self._hashes:
+                if name in one:
+                    one[name] = f"\\x{one[name].hex()}"
             changed.append(one)
         return _to_json(changed).decode()
 
@@ -149,15 +163,18 @@ class _DocumentInsert:
     def values(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Return the parameters of the statement for rows."""
         texts = {name: [row[name] for row in rows] for name in self.long}
-        short = [{name: value for name, value in row.items() if name not in texts} for row in rows] if texts else rows
-        return {"rows": self.given.document(short), **texts}
+        return {"rows": self.given.document(rows, self.long), **texts}
 
 
 class Statement(NamedTuple):
-    """A statement of PostgreSQL whose result is not needed, in the form of its driver."""
+    """A statement of PostgreSQL whose result is not needed, in the form of its driver.
+
+    :param before: runs before it
+    """
 
     text: str
     values: Mapping[str, Any]
+    before: Statement | None = None
 
 
 def insert_many(
@@ -222,11 +239,29 @@ def _execute(
     connection: Connection, text: str, values: Mapping[str, Any], before: Statement | None
 ) -> CursorResult[Any]:
     """Run a statement of PostgreSQL after another one, if the driver can in one round trip."""
-    if before is not None and connection.dialect.driver == "psycopg2":
-        text, values = f"{before.text}; {text}", {**before.values, **values}
+    if before is not None and connection.dialect.driver != "psycopg2":
+        execute(connection, before)
     elif before is not None:
-        connection.exec_driver_sql(before.text, dict(before.values))
+        return _execute(connection, f"{before.text}; {text}", {**before.values, **values}, before.before)
     return connection.exec_driver_sql(text, dict(values))
+
+
+def execute(connection: Connection, statement: Statement) -> None:
+    """Run a statement, and what runs before it."""
+    _execute(connection, *statement)
+
+
+def insertion_of(connection: Connection, insertion: Insert, rows: Sequence[Row]) -> Statement | None:
+    """Return the insertion of at most ``BATCH`` rows, to run before another statement.
+
+    :param insertion: as for ``insert_many``
+    :return: ``None`` on SQLite, where the rows are inserted at once
+    """
+    if connection.dialect.name == "postgresql" and 0 < len(rows) <= BATCH:
+        whole = _document_insert(insertion, connection.dialect, tuple(rows[0]))
+        return Statement(whole.text, whole.values(rows))
+    insert_many(connection, insertion, rows)
+    return None
 
 
 def _rows(connection: Connection, result: CursorResult[Any]) -> list[tuple[Any, ...]]:
@@ -292,7 +327,8 @@ def _values_insert(insertion: Insert, dialect: Dialect, names: tuple[str, ...]) 
     pick: Callable[[Row], tuple[Any, ...]] = itemgetter(*order) if len(order) > 1 else lambda row: (row[order[0]],)
     table: Any = insertion.table
     columns = [table.c[name] for name in order]
-    return _ValuesInsert(before + values.removesuffix(row), row, after, pick, tuple(_conversions(columns, _TO_SQLITE)))
+    moments = tuple(place for place, one in enumerate(columns) if isinstance(one.type, UtcDateTime))
+    return _ValuesInsert(before + values.removesuffix(row), row, after, pick, moments)
 
 
 @functools.lru_cache(maxsize=64)
@@ -324,23 +360,12 @@ def _rows_from(given: Recordset, long: Sequence[Column[Any]], dialect: Dialect) 
     return query.columns(*columns)
 
 
-def _conversions(columns: Sequence[Column[Any]], to: Mapping[type, Convert]) -> Iterator[tuple[int, Convert]]:
-    for place, one in enumerate(columns):
-        for kind, convert in to.items():
-            if isinstance(one.type, kind):
-                yield place, convert
-
-
 # A row has the same time in several columns, and many rows have the time of their transaction.
 @functools.lru_cache(maxsize=1024)
 def _moment(value: datetime) -> str:
-    """Return a time as SQLAlchemy writes it into SQLite, and as PostgreSQL reads it."""
+    """Return a time as SQLAlchemy writes it into SQLite."""
     if value.tzinfo is not UTC:
         value = value.astimezone(UTC)
     # str() is faster than isoformat(), but leaves out microseconds that are 0.
     text = str(value) if value.microsecond else value.isoformat(" ", "microseconds")
     return text[:_WITHOUT_ZONE]
-
-
-_TO_SQLITE: dict[type, Convert] = {UtcDateTime: _moment}
-_TO_JSON: dict[type, Convert] = {UtcDateTime: _moment, LargeBinary: lambda value: f"\\x{value.hex()}"}

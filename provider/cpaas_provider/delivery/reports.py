@@ -125,16 +125,18 @@ def read_report(body: Any, region: str | None = None) -> Report:
     status = _first(_with_status(fields), ("status",), _status)
     status_word = happened if happened in STATUS_WORDS else status or happened
     delivery_status = STATUS_WORDS.get(status_word)
+    read_recipient = functools.partial(normalise_recipient, region=region) if region else normalise_recipient
+    # By position, which takes half as long as by name.
     return Report(
-        delivery_status=delivery_status,
-        status=status_word if status_word in STATUS_WORDS else service_word(status_word, ()),
-        recipient=_first(fields, _RECIPIENTS, functools.partial(normalise_recipient, region=region)) or "",
-        message_id=_first(fields, _IDS, _identifier),
-        reference=_first(fields, _REFERENCES, _identifier),
-        reason=_first(fields, _REASONS, _reason) or _first(fields, ("status",), _description),
-        kind=_KINDS.get(family) or _first(fields, _CHANNELS, lambda value: _KINDS.get(_word(value) or "")),
-        reported_at=_first(fields, _TIMES, _moment),
-        causes=tuple(_causes(fields)) if delivery_status is not None and delivery_status.failed else (),
+        delivery_status,
+        status_word if delivery_status is not None else service_word(status_word, ()),
+        _first(fields, _RECIPIENTS, read_recipient) or "",
+        _first(fields, _IDS, _identifier),
+        _first(fields, _REFERENCES, _identifier),
+        _first(fields, _REASONS, _reason) or _first(fields, ("status",), _description),
+        _KINDS.get(family) or _first(fields, _CHANNELS, _kind),
+        _first(fields, _TIMES, _moment),
+        tuple(_causes(fields)) if delivery_status is not None and delivery_status.failed else (),
     )
 
 
@@ -167,6 +169,9 @@ def read_number(text: str, region: str | None = None) -> str | None:
 
     :param region: the two-letter region of national numbers
     """
+    digits = text.removeprefix("+")
+    if len(digits) <= _LONGEST_NUMBER and is_international(digits):
+        return digits
     for read, prefix in _number_readers(region):
         try:
             # A plain text, because database drivers do not take other kinds.
@@ -176,12 +181,26 @@ def read_number(text: str, region: str | None = None) -> str | None:
     return None
 
 
+# A number is asked for when its report is read, and again when its row is written.
+@functools.lru_cache(maxsize=10_000)
+def is_international(digits: str) -> bool:
+    """Return whether digits are certainly a valid international number."""
+    is_plain, parse_plain = _plain_reader()
+    number = f"+{digits}"
+    return is_plain(number) is not None and parse_plain(number, None) is not None
+
+
+# An import takes too long for each report.
+@functools.cache
+def _plain_reader() -> tuple[Callable[[str], Any], Callable[[str, str | None], str | None]]:
+    from cpaas_provider.api.recipients.msisdn import PLAIN, parse_plain
+
+    return PLAIN.fullmatch, parse_plain
+
+
 @functools.cache
 def _number_readers(region: str | None) -> tuple[tuple[Callable[[str], str], str], ...]:
-    """Return what reads a number, one after the other, each with what it needs before plain digits.
-
-    An import takes too long for each report.
-    """
+    """Return what reads a number, one after the other, each with what it needs before plain digits."""
     from cpaas_provider.api.recipients.msisdn import INTERNATIONAL, NumberReader
 
     national = ((NumberReader(region, "possible").read, ""),) if region else ()
@@ -228,8 +247,7 @@ def _with_status(fields: Fields) -> Fields:
 def _first(fields: Fields, names: tuple[str, ...], read: Any) -> Any:
     for part in fields:
         for name in names:
-            value = part.get(name)
-            if value is not None and (read_value := read(value)) is not None:
+            if name in part and (value := part[name]) is not None and (read_value := read(value)) is not None:
                 return read_value
     return None
 
@@ -260,14 +278,17 @@ def _text(value: Any) -> str | None:
 
 
 def _word(value: Any) -> str | None:
-    text = _text(value) if isinstance(value, str) else None
-    return text.lower() if text else None
+    return text.lower() if isinstance(value, str) and (text := _text(value)) else None
 
 
 def _status(value: Any) -> str | None:
     if isinstance(value, dict):
         return _word(value.get("text")) or _word(value.get("description"))
     return _word(value)
+
+
+def _kind(value: Any) -> str | None:
+    return _KINDS.get(_word(value) or "")
 
 
 def _description(value: Any) -> str | None:

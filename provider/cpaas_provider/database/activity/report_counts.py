@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection
 
 from cpaas_provider.database.activity.upsert import insert_into
-from cpaas_provider.database.bulk import insert_many
+from cpaas_provider.database.bulk import Statement, insertion_of
 from cpaas_provider.database.schema.delivery import report_counts
 
 NO_CAMPAIGN = ""
@@ -29,15 +29,15 @@ class Counted(NamedTuple):
     delivery_status: int
 
 
-def add_report_counts(connection: Connection, numbers: Mapping[Counted, int]) -> None:
-    """Add to the numbers of reports.
+def adding_report_counts(connection: Connection, numbers: Mapping[Counted, int]) -> Statement | None:
+    """Return what adds to the numbers of reports; ``None`` if they are added already.
 
-    Call it last in a transaction: it locks the rows, and other processes wait for them until the commit.
+    Run it last in a transaction: it locks the rows, and other processes wait for them until the commit.
     """
     shard = os.getpid() % _SHARDS
     # Sorted, so that two processes cannot deadlock.
     rows = [{**key._asdict(), "shard": shard, "reports": numbers[key]} for key in sorted(numbers)]
-    insert_many(connection, _increment(connection.dialect.name), rows)
+    return insertion_of(connection, _increment(connection.dialect.name), rows)
 
 
 @functools.cache

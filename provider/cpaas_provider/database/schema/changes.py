@@ -44,7 +44,8 @@ _FUNCTIONS = (
                 SELECT DISTINCT campaign, pg_backend_pid(), 1 FROM old_rows
                 WHERE EXISTS (SELECT FROM cpaas_task_progress WHERE reference = campaign)
                 ON CONFLICT (campaign, writer) DO UPDATE SET changes = stored.changes + 1;
-        ELSE
+        -- An insertion with ON CONFLICT is an update, too, mostly of no row.
+        ELSIF EXISTS (SELECT FROM new_rows) THEN
             INSERT INTO cpaas_campaign_changes AS stored
                 SELECT campaign, pg_backend_pid(), 1
                 FROM (SELECT campaign FROM old_rows UNION SELECT campaign FROM new_rows) AS changed
@@ -68,17 +69,13 @@ _NAMED = {
     "DELETE": "OLD TABLE AS old_rows",
 }
 
-# SQLite runs a trigger for each row. A row that moves to another campaign changes both.
-_OF_ROW = """
-    INSERT INTO cpaas_campaign_changes
-        SELECT {row}.campaign, 0, 1
-        WHERE {condition} AND EXISTS (SELECT 1 FROM cpaas_task_progress WHERE reference = {row}.campaign)
-        ON CONFLICT (campaign, writer) DO UPDATE SET changes = changes + 1;
-"""
+# SQLite runs a trigger for each row, so it looks up one row alone, which the first progress has inserted. A row that
+# moves to another campaign changes both.
+_OF_ROW = "UPDATE cpaas_campaign_changes SET changes = changes + 1 WHERE {condition} AND writer = 0;"
 _ROWS = {
-    "INSERT": [("NEW", "TRUE")],
-    "UPDATE": [("NEW", "TRUE"), ("OLD", "OLD.campaign <> NEW.campaign")],
-    "DELETE": [("OLD", "TRUE")],
+    "INSERT": "campaign = NEW.campaign",
+    "UPDATE": "campaign IN (NEW.campaign, OLD.campaign)",
+    "DELETE": "campaign = OLD.campaign",
 }
 _OF_PROGRESS = """
     INSERT INTO cpaas_campaign_changes VALUES (NEW.reference, 0, 1)
@@ -109,10 +106,9 @@ def _of_postgresql() -> Iterator[str]:
 
 def _of_sqlite() -> Iterator[str]:
     for table in COUNTED_TABLES:
-        for operation, rows in _ROWS.items():
-            body = "".join(_OF_ROW.format(row=row, condition=condition) for row, condition in rows)
+        for operation, condition in _ROWS.items():
             yield (
                 f"CREATE TRIGGER {table.name}_{operation.lower()}_counted AFTER {operation} ON {table.name} "
-                f"BEGIN {body} END"
+                f"BEGIN {_OF_ROW.format(condition=condition)} END"
             )
     yield f"CREATE TRIGGER {task_progress.name}_counted AFTER INSERT ON {task_progress.name} BEGIN {_OF_PROGRESS} END"

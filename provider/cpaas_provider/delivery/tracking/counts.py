@@ -190,6 +190,10 @@ def number_of_request(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
     return number.correlate(requests).scalar_subquery()
 
 
+_NOT_REPORTED = requests.c.recipients - number_of_request()
+_NOT_NAMED = case((_NOT_REPORTED > 0, _NOT_REPORTED), else_=0)
+"""The number of recipients of a row of ``requests`` that no row of ``deliveries`` names."""
+
 _HAS_UNCLEAR_NAME = or_(deliveries.c.recipient == "", *(deliveries.c.recipient.startswith(sign) for sign in ("#", "0")))
 """The condition on a row of ``deliveries``: its recipient is not named, was erased, or is in national form."""
 
@@ -201,7 +205,8 @@ def unknown_without_report(of_campaigns: ColumnElement[bool], *, final: bool = F
     request is below 0, and only the sum over the requests of a campaign says something.
 
     Only by its name is a recipient known to be in an accepted request, too. If a name in the campaign is unclear, each
-    row may be about such a recipient, and stands for no other one.
+    row may be about such a recipient, and stands for no other one. So may as many rows as accepted requests have
+    recipients that no row names.
 
     :param of_campaigns: the condition on rows of ``requests``, and of ``sends`` of an enclosing query
     :param final: whether only rows with a final status count
@@ -220,7 +225,16 @@ def unknown_without_report(of_campaigns: ColumnElement[bool], *, final: bool = F
     # Once for the campaign, because it reads all of its rows.
     of_campaign = (deliveries.c.campaign == each.campaign, deliveries.c.conn_id == each.conn_id)
     is_unclear = exists().where(*of_campaign, _HAS_UNCLEAR_NAME).correlate(each.campaign.table)
-    number = case((total == total_if_unclear, total), (is_unclear, total_if_unclear), else_=total)
+    hidden = select(func.sum(_NOT_NAMED)).where(
+        requests.c.campaign == each.campaign, requests.c.conn_id == each.conn_id, is_in_state(RequestState.ACCEPTED)
+    )
+    most_hidden = func.coalesce(hidden.correlate(each.campaign.table).scalar_subquery(), 0)
+    number = case(
+        (total == total_if_unclear, total),
+        (is_unclear, total_if_unclear),
+        (total + most_hidden >= total_if_unclear, total_if_unclear),
+        else_=total + most_hidden,
+    )
     return select(each.campaign, number.label("number")).group_by(each.campaign, each.conn_id)
 
 

@@ -89,23 +89,28 @@ def record_statuses(
     :param moved_rows: gets the rows that turned out to be another recipient's
     :return: ``None`` for a recipient that does not belong to the request
     """
-    # A number without its country code may be another row's recipient. Two processes would move rows in any order.
-    alone = {request_of(row) for row, most in reported if most == 1 or (most and is_national(row["recipient"]))}
+    most_of: dict[Request, int] = {}
+    single: list[int] = []
+    alone, every = set[Request](), set[Request]()
+    for position, (row, most) in enumerate(reported):
+        every.add(request := request_of(row))
+        if most == 1:
+            single.append(position)
+            alone.add(request)
+        elif most:
+            most_of[request] = max(most, most_of.get(request, 0))
+            # Without its country code, it may be another row's recipient. Two processes would move rows in any order.
+            if request not in alone and is_national(row["recipient"]):
+                alone.add(request)
     # Who stores a report of an untracked message holds its name, which is its lock.
-    shared = {request_of(row) for row, _ in reported if not row["campaign"].startswith(UNTRACKED_PREFIX)}
-    locking = _locking(connection, map(_lock_of, alone), map(_lock_of, shared - alone))
-    single = [position for position, (_, most) in enumerate(reported) if most == 1]
+    shared = {request for request in every - alone if not request[0].startswith(UNTRACKED_PREFIX)}
+    locking = _locking(connection, map(_lock_of, alone), map(_lock_of, shared))
     rows: list[Row | None] = [row for row, _ in reported]
     if single:
         named = _resolve_single(connection, [reported[position][0] for position in single], moved_rows, locking)
         locking = None
-        for position, row in zip(single, named, strict=True):
-            rows[position] = row
-    most_of: dict[Request, int] = {}
-    for row, most in reported:
-        if most is not None and most > 1:
-            request = request_of(row)
-            most_of[request] = max(most, most_of.get(request, 0))
+        for position, resolved in zip(single, named, strict=True):
+            rows[position] = resolved
     written = merge_rows(row for row in rows if row is not None)
     new, numbers = _write(connection, written, most_of, locking)
     moved = _fit(connection, most_of, [key for key in written if key in new], numbers, moved_rows)

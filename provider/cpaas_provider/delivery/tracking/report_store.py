@@ -29,7 +29,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from cpaas_provider.database.activity.report_counts import NO_CAMPAIGN, Counted, add_report_counts
+from cpaas_provider.database.activity.report_counts import NO_CAMPAIGN, Counted, adding_report_counts
 from cpaas_provider.database.activity.single_requests import purchases_with_status
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import Statement, batched, insert_many, insert_missing, select_among, select_at_once
@@ -142,7 +142,7 @@ class ReportStore:
             if digest in first:
                 first.discard(digest)
                 row = self._row(received, owner, kinds.get(owner.campaign or ""), now)
-                if row is not None and (received.conn_id, owner.reference) in purchases and row["status"] == DUPLICATE:
+                if row is not None and row["status"] == DUPLICATE and (received.conn_id, owner.reference) in purchases:
                     row |= OF_REPEATED_PURCHASE
                 results[number] = StoreResult.UNREADABLE if row is None else StoreResult.NEW
                 if row is not None:
@@ -160,8 +160,8 @@ class ReportStore:
                 reached.add(key)
         minute = now.replace(second=0, microsecond=0)
         numbers = Counter(map(_counted, rows.values()))
-        add_report_counts(connection, {Counted(key[0], minute, *key[1:]): number for key, number in numbers.items()})
-        update_entries(connection, failed, reached, moved)
+        added = {Counted(key[0], minute, *key[1:]): number for key, number in numbers.items()}
+        update_entries(connection, failed, reached, moved, adding_report_counts(connection, added))
         return results
 
     def _row(self, received: ReceivedReport, owner: _Owner, kind: str | None, now: datetime) -> dict[str, Any] | None:
@@ -169,12 +169,13 @@ class ReportStore:
         report = received.report
         # A report of a request with one recipient need not name it. Of an unrecorded request the number is not known.
         may_be_nameless = owner.recipients in (1, None)
-        if report.delivery_status is None or owner.campaign is None or not (report.recipient or may_be_nameless):
+        status = report.delivery_status
+        if status is None or owner.campaign is None or not (report.recipient or may_be_nameless):
             return None
         # A clock that is ahead must not decide over later reports.
         happened_at = min(report.reported_at or received.at, received.at)
         kind = kind_of(report, kind)
-        is_permanent = self._permanent.reports_one(report, kind)
+        is_permanent = status.failed and self._permanent.reports_one(report, kind)
         return {
             "campaign": owner.campaign,
             "recipient": report.recipient,
@@ -183,15 +184,17 @@ class ReportStore:
             "message_id": report.message_id,
             "conn_id": received.conn_id,
             "kind": kind,
-            "delivery_status": int(report.delivery_status),
+            "delivery_status": int(status),
             "status": report.status,
             "reason": report.reason,
-            **_FLAGS[report.delivery_status],
+            "delivered": status.reached,
+            "failed": status.failed,
+            "clicked": status is DeliveryStatus.CLICKED,
             "reported_at": received.at,
             "updated_at": now,
             "permanent_failure_at": happened_at if is_permanent else None,
             "failure_received_at": received.at if is_permanent else None,
-            "reached_at": happened_at if proves_reachable(report, kind) else None,
+            "reached_at": happened_at if status.reached and proves_reachable(report, kind) else None,
         }
 
     def _kinds_of(self, connection: Connection, campaigns: set[str]) -> dict[str, str]:
@@ -403,16 +406,6 @@ def _counted(row: Row) -> tuple[str, str, int]:
     # The campaign of a single message is the reference of its request, and there may be millions.
     alone = campaign == row["reference"] or campaign.startswith(UNTRACKED_PREFIX)
     return NO_CAMPAIGN if alone else campaign, row["conn_id"], row["delivery_status"]
-
-
-_FLAGS = {
-    state: {
-        "delivered": state.reached,
-        "failed": state.failed,
-        "clicked": state is DeliveryStatus.CLICKED,
-    }
-    for state in DeliveryStatus
-}
 
 
 # Built once: SQLAlchemy takes longer to build a statement than the database to run it.

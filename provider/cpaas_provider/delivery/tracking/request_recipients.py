@@ -17,7 +17,7 @@ from cpaas_provider.database.recipients.hash_keys import (
     read_hasher,
     writing_hasher,
 )
-from cpaas_provider.delivery.reports import read_number
+from cpaas_provider.delivery.reports import is_international, read_number
 from cpaas_provider.delivery.tracking.recipient_status import Request
 
 log = logging.getLogger(__name__)
@@ -207,10 +207,14 @@ def hasher_for(connection: Connection, requests: Iterable[RequestRecipients]) ->
         return None
 
 
-# Asked before and after the rows are written.
-@functools.lru_cache(maxsize=10_000)
 def is_national(name: str) -> bool:
     """Return whether a name is a number that lacks its country code."""
+    return not is_international(name) and _is_national(name)
+
+
+# Asked before and after the rows are written.
+@functools.lru_cache(maxsize=10_000)
+def _is_national(name: str) -> bool:
     return "@" not in name and not name.startswith(UNNAMED_PREFIX) and read_number(name) != name
 
 

@@ -83,6 +83,41 @@ def test_others_finish_the_campaign_without_a_report_of_the_repeated_part(partly
     assert is_finished(partly_repeated)
 
 
+def unknown(database: Database) -> int | None:
+    with database.connect() as connection:
+        return read_sends(connection, ["spring"])["spring"].unknown
+
+
+def test_report_of_the_repeated_part_lowers_no_unknown_number_before_that_of_the_resend(
+    partly_repeated: Database,
+) -> None:
+    """No row says yet that ADA is in the second request. It may be any of the three."""
+    save_reports(partly_repeated, report(ADA, "delivered", token=FIRST))
+    assert unknown(partly_repeated) == 2
+    save_reports(partly_repeated, report(OBI, "delivered", token=FIRST))
+    assert unknown(partly_repeated) == 1
+    save_reports(partly_repeated, report(ADA, "delivered", token=AGAIN))
+    assert unknown(partly_repeated) == 1
+    save_reports(partly_repeated, report(UMA, "delivered", token=FIRST))
+    assert unknown(partly_repeated) == 0
+
+
+def test_recipient_that_the_resend_rejected_stays_unknown_until_its_report(database: Database) -> None:
+    """A request to three of which ADA was sent to again, and OBI was rejected."""
+    begun(database)
+    first = SentRequest("first", 3, state=RequestState.UNKNOWN, unknown=2)
+    noted(database, first, SentRequest("again", 1, rejected=(OBI,)))
+    ended(database, expected=1)
+    save_reports(database, report(ADA, "delivered", token=AGAIN))
+    assert unknown(database) == 2
+    save_reports(database, report(OBI, "delivered", token=FIRST))
+    assert unknown(database) == 1
+    assert not is_finished(database)
+    save_reports(database, report(UMA, "failed", token=FIRST))
+    assert unknown(database) == 0
+    assert is_finished(database)
+
+
 @pytest.mark.parametrize("decision", [Resolution.NOT_SENT, Resolution.SENT])
 def test_resend_that_a_person_resolves_as_not_sent_leaves_the_repeated_request_unknown(
     database: Database, monkeypatch: pytest.MonkeyPatch, decision: Resolution

@@ -276,10 +276,10 @@ def test_batch_needs_the_same_number_of_statements_whatever_it_holds(database: D
         assert of_newer <= of_unrecorded <= 7 + 4 * (number // 64)
     else:
         # Locks are taken together with the statement that needs them.
-        assert of_recorded <= 8
+        assert of_recorded <= 7
         # A second look for the requests, with the locks of names. It is the only one once most have not been recorded.
-        assert of_unrecorded <= 8
-        assert of_newer <= 7
+        assert of_unrecorded <= 7
+        assert of_newer <= 6
 
 
 def deadlocks(engine: Engine, name: str) -> int:

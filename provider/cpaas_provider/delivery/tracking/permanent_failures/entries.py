@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, delete, or_, select, update
 
-from cpaas_provider.database.bulk import batched, select_at_once
+from cpaas_provider.database.bulk import Statement, batched, execute, select_at_once
 from cpaas_provider.database.recipients.hash_keys import HashSecretMissingError, find_rows, read_hasher
 from cpaas_provider.database.recipients.locks import lock_for_reading, lock_for_writing
 from cpaas_provider.database.recipients.suppressions import HARD_BOUNCE, INVALID_NUMBER, Listed, add_listed
@@ -46,6 +46,7 @@ def update_entries(
     failed: Collection[Key],
     reached: Collection[Key],
     moved: Iterable[tuple[Mapping[str, Any], str | None]] = (),
+    before: Statement | None = None,
 ) -> None:
     """Update the entries of recipients whose rows changed. It comes last in a transaction, because it takes a lock.
 
@@ -55,6 +56,7 @@ def update_entries(
     :param failed: the rows with a report of a permanent failure
     :param reached: the rows with a report that proves the recipient reachable
     :param moved: rows as they were stored, each with the recipient whose row it became; ``None`` if it was deleted
+    :param before: runs first
     """
     withdrawn: _Withdrawn = {}
     failed, reached = set(failed), set(reached)
@@ -67,10 +69,13 @@ def update_entries(
             (failed if failed_at is not None else reached).add(key)
     failed, reached = ({key for key in keys if not key[3].startswith(UNNAMED_PREFIX)} for keys in (failed, reached))
     changed = {(key[1], key[3]) for key in failed} | withdrawn.keys()
+    if before is not None and (changed or not reached):
+        execute(connection, before)
     if changed:
         lock_for_writing(connection, _LOCK)
-    locking = lock_for_reading(connection.dialect.name, _LOCK)
-    if changed or (reached and select_at_once(connection, _ANY_ENTRY, {}, locking)):
+    elif reached and (locking := lock_for_reading(connection.dialect.name, _LOCK)) is not None:
+        before = locking._replace(before=before)
+    if changed or (reached and select_at_once(connection, _ANY_ENTRY, {}, before)):
         for campaign in sorted({key[0] for key in failed}):
             changed |= apply_brake(connection, campaign)
         for conn_id in sorted({key[1] for key in failed if key[0] == key[2] or key[0].startswith(UNTRACKED_PREFIX)}):
