@@ -4,7 +4,8 @@
 * slow: ``make test-slow``. Whole programs, browsers, builds, generated requests, walks through everything there is.
 * system: ``make test-system``. Real Airflow processes, one test at a time.
 
-``make test-all`` runs the three; ``make torture`` runs the slow and the system tests whole instead of a sample.
+``make test-all`` runs the three; ``make torture`` runs all tests, the slow and the system tests whole instead of a
+sample, and what a table of a fast file has beyond one case for each way through the code, see ``spread``.
 ``make test-floors`` runs those of the fast tests that depend on the versions of what is installed, see ``VERSIONED``,
 each function with one case a database.
 
@@ -19,7 +20,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -132,6 +134,9 @@ VERSIONED = (
 # With other cases of a function, the installed versions do the same; with another database they do not.
 DATABASES = frozenset({"sqlite", "postgres", "mysql", "mariadb"})
 
+# What SQL does on each database is tested below: a real task that runs on one of them shows the rest.
+ON_ONE_DATABASE = "tests/airflow/"
+
 # State machines, which hypothesis does not mark as its own.
 MACHINES = ("tests/unit/sending/test_model.py", "tests/unit/sending/campaign/test_model.py")
 
@@ -161,6 +166,7 @@ def may_select(expression: str, path: str) -> bool:
     tier = tier_of(path)
     possible: dict[str, tuple[bool, ...]] = {name: (tier == name,) for name in PLACES}
     possible["versioned"] = (False, True) if path.startswith(VERSIONED) else (False,)
+    possible["torture"] = (False, True) if tier is None else (False,)
     possible["generated"] = (False, True) if tier is None and is_generated(path) else (False,)
     if not possible.keys() >= {*code.co_names}:
         return True
@@ -182,9 +188,35 @@ def mark(items: Iterable[pytest.Item]) -> None:
                 item.add_marker("versioned")
         if tier:
             item.add_marker(tier)
-        elif path in MACHINES or item.get_closest_marker("hypothesis"):
+            continue
+        if path in MACHINES or item.get_closest_marker("hypothesis"):
             assert is_generated(path), f"{path} does not name hypothesis: -m generated would leave it out"
             item.add_marker("generated")
+    for item in spread(items):
+        item.add_marker("torture")
+
+
+def spread(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield the fast tests that only ``make torture`` runs.
+
+    A function without cases runs on each database. One that has cases runs each of them on one database in turn. So
+    does a real task, with or without cases.
+    """
+    files: dict[str, dict[tuple[str, str], dict[str, pytest.Item]]] = {}
+    for item in items:
+        path, _, name = item.nodeid.partition("::")
+        function, _, case = name.partition("[")
+        names = case.rstrip("]").split("-")
+        for database in DATABASES.intersection(names) if tier_of(path) is None else ():
+            names.remove(database)
+            files.setdefault(path, {}).setdefault((function, "-".join(names)), {})[database] = item
+    for path, cases in files.items():
+        counts = Counter(function for function, _ in cases)
+        spreading = [case for case in cases if path.startswith(ON_ONE_DATABASE) or counts[case[0]] > 1]
+        for turn, case in enumerate(spreading):
+            databases = sorted(cases[case])
+            del databases[turn % len(databases)]
+            yield from map(cases[case].__getitem__, databases)
 
 
 class Durations:
