@@ -17,12 +17,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -134,11 +136,28 @@ VERSIONED = (
 # With other cases of a function, the installed versions do the same; with another database they do not.
 DATABASES = frozenset({"sqlite", "postgres", "mysql", "mariadb"})
 
-# What SQL does on each database is tested below: a real task that runs on one of them shows the rest.
-ON_ONE_DATABASE = "tests/airflow/"
+# What each value comes to is tested below. A real task shows that all is connected.
+REAL_TASKS = "tests/airflow/"
+# The tests of tables, of what reports store and of the key map run on each database. What uses those runs on one.
+ON_ONE_DATABASE = (REAL_TASKS, "tests/unit/pages/", "tests/unit/contacts/sync/")
+
+Case = TypeVar("Case")
 
 # State machines, which hypothesis does not mark as its own.
 MACHINES = ("tests/unit/sending/test_model.py", "tests/unit/sending/campaign/test_model.py")
+
+
+def few(cases: Sequence[Case], chosen: Sequence[Case] | int) -> Sequence[Case]:
+    """Return all cases in ``make torture``, and elsewhere those that differ most.
+
+    :param chosen: these of the cases, or how many of them stand for one
+    """
+    if os.environ.get("TORTURE"):
+        return cases
+    if isinstance(chosen, int):
+        return cases[::chosen]
+    assert set(chosen) <= set(cases), f"{set(chosen) - set(cases)} are no cases"
+    return chosen
 
 
 def tier_of(path: str) -> str | None:
@@ -174,7 +193,7 @@ def may_select(expression: str, path: str) -> bool:
     return any(eval(code, {"__builtins__": {}}, marked) for marked in marks)
 
 
-def mark(items: Iterable[pytest.Item]) -> None:
+def mark(items: Sequence[pytest.Item]) -> None:
     """Mark collected tests by their places. Of a function with many cases, the first for each database is versioned."""
     versioned: set[tuple[str, ...]] = set()
     for item in items:
@@ -196,27 +215,51 @@ def mark(items: Iterable[pytest.Item]) -> None:
         item.add_marker("torture")
 
 
-def spread(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+def spread(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
     """Yield the fast tests that only ``make torture`` runs.
 
     A function without cases runs on each database. One that has cases runs each of them on one database in turn. So
-    does a real task, with or without cases.
+    do all functions of ``ON_ONE_DATABASE``. And of tables that are crossed, a real task runs each line once.
     """
+    fast = [item for item in items if tier_of(item.nodeid.partition("::")[0]) is None]
+    real = [item for item in fast if item.nodeid.startswith(REAL_TASKS) and hasattr(item, "callspec")]
+    crossed = set[str]()
+    for _, cases in itertools.groupby(sorted(real, key=_function_of), _function_of):
+        crossed.update(_off_the_diagonal(list(cases)))
     files: dict[str, dict[tuple[str, str], dict[str, pytest.Item]]] = {}
-    for item in items:
-        path, _, name = item.nodeid.partition("::")
-        function, _, case = name.partition("[")
-        names = case.rstrip("]").split("-")
-        for database in DATABASES.intersection(names) if tier_of(path) is None else ():
+    for item in fast:
+        if item.nodeid in crossed:
+            yield item
+            continue
+        path, function = item.nodeid.partition("::")[0], _function_of(item)
+        names = item.nodeid.removeprefix(function).strip("[]").split("-")
+        for database in DATABASES.intersection(names):
             names.remove(database)
             files.setdefault(path, {}).setdefault((function, "-".join(names)), {})[database] = item
-    for path, cases in files.items():
-        counts = Counter(function for function, _ in cases)
-        spreading = [case for case in cases if path.startswith(ON_ONE_DATABASE) or counts[case[0]] > 1]
+    for path, by_case in files.items():
+        counts = Counter(function for function, _ in by_case)
+        spreading = [case for case in by_case if path.startswith(ON_ONE_DATABASE) or counts[case[0]] > 1]
         for turn, case in enumerate(spreading):
-            databases = sorted(cases[case])
+            databases = sorted(by_case[case])
             del databases[turn % len(databases)]
-            yield from map(cases[case].__getitem__, databases)
+            yield from map(by_case[case].__getitem__, databases)
+
+
+def _function_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _off_the_diagonal(items: Sequence[Any]) -> Iterator[str]:
+    """Yield the cases of crossed tables without which each line of each table is still there."""
+    lines = [
+        {name: line for name, line in item.callspec.indices.items() if str(item.callspec.params[name]) not in DATABASES}
+        for item in items
+    ]
+    sizes = {name: max(by_name[name] for by_name in lines) + 1 for name in lines[0]}
+    longest = max(sizes, key=sizes.__getitem__, default="")
+    for item, by_name in zip(items, lines, strict=True):
+        if any(line != by_name[longest] % sizes[name] for name, line in by_name.items()):
+            yield item.nodeid
 
 
 class Durations:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import pytest
 
@@ -142,6 +143,24 @@ def test_real_task_runs_on_one_database_in_turn() -> None:
     names = [f"Test::test_{name}[{database}]" for name in "ab" for database in ("sqlite", "postgres")]
     found = torture_only("tests/airflow/test_new.py", *names)
     assert found == ["Test::test_a[sqlite]", "Test::test_b[postgres]"]
+
+
+@dataclass
+class CallSpec:
+    indices: dict[str, int]
+    params: dict[str, object]
+
+
+def test_real_task_with_crossed_tables_runs_each_line_once() -> None:
+    items = []
+    for first, second in itertools.product("abc", "xy"):
+        item: Any = Item(f"tests/airflow/test_new.py::test_a[{first}-{second}]")
+        item.callspec = CallSpec(
+            {"first": "abc".index(first), "second": "xy".index(second)}, {"first": first, "second": second}
+        )
+        items.append(item)
+    tiers.mark(items)
+    assert [item.nodeid[-4:-1] for item in items if "torture" not in item.marks] == ["a-x", "b-y", "c-x"]
 
 
 class TestCheck:
