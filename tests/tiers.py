@@ -28,6 +28,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.promises import BOTH_DATABASES
+
 ROOT = Path(__file__).parents[1]
 MOST_SECONDS = 1.5
 # Something else may have kept the machine busy meanwhile; what is slow by itself is slow every time.
@@ -138,8 +140,9 @@ DATABASES = frozenset({"sqlite", "postgres", "mysql", "mariadb"})
 
 # What each value comes to is tested below. A real task shows that all is connected.
 REAL_TASKS = "tests/airflow/"
-# The tests of tables, of what reports store and of the key map run on each database. What uses those runs on one.
-ON_ONE_DATABASE = (REAL_TASKS, "tests/unit/pages/", "tests/unit/contacts/sync/")
+# The tests of tables and of the key map run on each database, and those that are promised for both. What uses those
+# runs on one.
+ON_EACH_DATABASE = ("tests/unit/database/", "tests/unit/contacts/key_map/")
 
 Case = TypeVar("Case")
 
@@ -218,8 +221,8 @@ def mark(items: Sequence[pytest.Item]) -> None:
 def spread(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
     """Yield the fast tests that only ``make torture`` runs.
 
-    A function without cases runs on each database. One that has cases runs each of them on one database in turn. So
-    do all functions of ``ON_ONE_DATABASE``. And of tables that are crossed, a real task runs each line once.
+    Each case of each function runs on one database in turn. A function without cases runs on each in the places of
+    ``ON_EACH_DATABASE``, and where it is promised for both. And of crossed tables, a real task runs each line once.
     """
     fast = [item for item in items if tier_of(item.nodeid.partition("::")[0]) is None]
     real = [item for item in fast if item.nodeid.startswith(REAL_TASKS) and hasattr(item, "callspec")]
@@ -238,7 +241,12 @@ def spread(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
             files.setdefault(path, {}).setdefault((function, "-".join(names)), {})[database] = item
     for path, by_case in files.items():
         counts = Counter(function for function, _ in by_case)
-        spreading = [case for case in by_case if path.startswith(ON_ONE_DATABASE) or counts[case[0]] > 1]
+        is_exempt = path.startswith(ON_EACH_DATABASE)
+        spreading = [
+            (function, case)
+            for function, case in by_case
+            if counts[function] > 1 or not (is_exempt or function in BOTH_DATABASES)
+        ]
         for turn, case in enumerate(spreading):
             databases = sorted(by_case[case])
             del databases[turn % len(databases)]

@@ -151,6 +151,12 @@ class CallSpec:
     params: dict[str, object]
 
 
+def test_function_runs_on_both_databases_where_that_is_promised() -> None:
+    path, _, promised = BOTH_DATABASES[-1].partition("::")
+    names = [f"{name}[{database}]" for name in (promised, "test_new") for database in ("postgres", "sqlite")]
+    assert torture_only(path, *names) == ["test_new[sqlite]"]
+
+
 def test_real_task_with_crossed_tables_runs_each_line_once() -> None:
     items = []
     for first, second in itertools.product("abc", "xy"):
