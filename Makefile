@@ -28,7 +28,7 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # Files run in the order of their names: those of real tasks, which take longest, come first, so that no process is left
 # with one of them at the end. tests/tiers.py says which test belongs where. SEED=7 runs the fast tests in a random order, the same for the same seed.
 SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--random-order-seed=$(SEED))
-FAST = -m "not slow and not system" $(SHARED)
+FAST = -m "not slow and not system and not torture" $(SHARED)
 # Hundreds of small databases are made: in memory, where that can be had, a commit does not wait for a disk.
 IN_MEMORY = TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 RECORDED = .tiers

@@ -4,7 +4,8 @@
 * slow: ``make test-slow``. Whole programs, browsers, builds, generated requests, walks through everything there is.
 * system: ``make test-system``. Real Airflow processes, one test at a time.
 
-``make test-all`` runs the three; ``make torture`` runs the slow and the system tests whole instead of a sample.
+``make test-all`` runs the three; ``make torture`` runs all tests, the slow and the system tests whole instead of a
+sample, and what a table of a fast file has beyond one case for each way through the code, see ``spread``.
 ``make test-floors`` runs those of the fast tests that depend on the versions of what is installed, see ``VERSIONED``,
 each function with one case a database.
 
@@ -16,13 +17,18 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
+
+from tests.promises import BOTH_DATABASES
 
 ROOT = Path(__file__).parents[1]
 MOST_SECONDS = 1.5
@@ -132,8 +138,29 @@ VERSIONED = (
 # With other cases of a function, the installed versions do the same; with another database they do not.
 DATABASES = frozenset({"sqlite", "postgres", "mysql", "mariadb"})
 
+# What each value comes to is tested below. A real task shows that all is connected.
+REAL_TASKS = "tests/airflow/"
+# The tests of tables and of the key map run on each database, and those that are promised for both. What uses those
+# runs on one.
+ON_EACH_DATABASE = ("tests/unit/database/", "tests/unit/contacts/key_map/")
+
+Case = TypeVar("Case")
+
 # State machines, which hypothesis does not mark as its own.
 MACHINES = ("tests/unit/sending/test_model.py", "tests/unit/sending/campaign/test_model.py")
+
+
+def few(cases: Sequence[Case], chosen: Sequence[Case] | int) -> Sequence[Case]:
+    """Return all cases in ``make torture``, and elsewhere those that differ most.
+
+    :param chosen: these of the cases, or how many of them stand for one
+    """
+    if os.environ.get("TORTURE"):
+        return cases
+    if isinstance(chosen, int):
+        return cases[::chosen]
+    assert set(chosen) <= set(cases), f"{set(chosen) - set(cases)} are no cases"
+    return chosen
 
 
 def tier_of(path: str) -> str | None:
@@ -161,6 +188,7 @@ def may_select(expression: str, path: str) -> bool:
     tier = tier_of(path)
     possible: dict[str, tuple[bool, ...]] = {name: (tier == name,) for name in PLACES}
     possible["versioned"] = (False, True) if path.startswith(VERSIONED) else (False,)
+    possible["torture"] = (False, True) if tier is None else (False,)
     possible["generated"] = (False, True) if tier is None and is_generated(path) else (False,)
     if not possible.keys() >= {*code.co_names}:
         return True
@@ -168,7 +196,7 @@ def may_select(expression: str, path: str) -> bool:
     return any(eval(code, {"__builtins__": {}}, marked) for marked in marks)
 
 
-def mark(items: Iterable[pytest.Item]) -> None:
+def mark(items: Sequence[pytest.Item]) -> None:
     """Mark collected tests by their places. Of a function with many cases, the first for each database is versioned."""
     versioned: set[tuple[str, ...]] = set()
     for item in items:
@@ -182,9 +210,64 @@ def mark(items: Iterable[pytest.Item]) -> None:
                 item.add_marker("versioned")
         if tier:
             item.add_marker(tier)
-        elif path in MACHINES or item.get_closest_marker("hypothesis"):
+            continue
+        if path in MACHINES or item.get_closest_marker("hypothesis"):
             assert is_generated(path), f"{path} does not name hypothesis: -m generated would leave it out"
             item.add_marker("generated")
+    for item in spread(items):
+        item.add_marker("torture")
+
+
+def spread(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield the fast tests that only ``make torture`` runs.
+
+    Each case of each function runs on one database in turn. A function without cases runs on each in the places of
+    ``ON_EACH_DATABASE``, and where it is promised for both. And of crossed tables, a real task runs each line once.
+    """
+    fast = [item for item in items if tier_of(item.nodeid.partition("::")[0]) is None]
+    real = [item for item in fast if item.nodeid.startswith(REAL_TASKS) and hasattr(item, "callspec")]
+    crossed = set[str]()
+    for _, cases in itertools.groupby(sorted(real, key=_function_of), _function_of):
+        crossed.update(_off_the_diagonal(list(cases)))
+    files: dict[str, dict[tuple[str, str], dict[str, pytest.Item]]] = {}
+    for item in fast:
+        if item.nodeid in crossed:
+            yield item
+            continue
+        path, function = item.nodeid.partition("::")[0], _function_of(item)
+        names = item.nodeid.removeprefix(function).strip("[]").split("-")
+        for database in DATABASES.intersection(names):
+            names.remove(database)
+            files.setdefault(path, {}).setdefault((function, "-".join(names)), {})[database] = item
+    for path, by_case in files.items():
+        counts = Counter(function for function, _ in by_case)
+        is_exempt = path.startswith(ON_EACH_DATABASE)
+        spreading = [
+            (function, case)
+            for function, case in by_case
+            if counts[function] > 1 or not (is_exempt or function in BOTH_DATABASES)
+        ]
+        for turn, case in enumerate(spreading):
+            databases = sorted(by_case[case])
+            del databases[turn % len(databases)]
+            yield from map(by_case[case].__getitem__, databases)
+
+
+def _function_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _off_the_diagonal(items: Sequence[Any]) -> Iterator[str]:
+    """Yield the cases of crossed tables without which each line of each table is still there."""
+    lines = [
+        {name: line for name, line in item.callspec.indices.items() if str(item.callspec.params[name]) not in DATABASES}
+        for item in items
+    ]
+    sizes = {name: max(by_name[name] for by_name in lines) + 1 for name in lines[0]}
+    longest = max(sizes, key=sizes.__getitem__, default="")
+    for item, by_name in zip(items, lines, strict=True):
+        if any(line != by_name[longest] % sizes[name] for name, line in by_name.items()):
+            yield item.nodeid
 
 
 class Durations:

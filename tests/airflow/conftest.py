@@ -33,10 +33,10 @@ def airflow_db(airflow_home: Path) -> Path:
     from airflow.utils.db import initdb
 
     from tests.airflow.harness.execution_api import shortcut_execution_api
-    from tests.airflow.harness.params import check_schemas_once
+    from tests.airflow.harness.made_once import make_once
 
     initdb()
-    check_schemas_once()
+    make_once()
     shortcut_execution_api()
     run_nothing()
     # See tests/conftest.py: what that loaded stays, too.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import pytest
 
@@ -49,7 +50,7 @@ class TestPlaces:
         assert any(place.parent.glob(f"{place.name}*")), "no file has a path that begins like this"
 
     def test_no_test_marks_itself(self) -> None:
-        by_hand = re.compile(r"\bmark\.(slow|system|generated)\b")
+        by_hand = re.compile(r"\bmark\.(slow|system|generated|torture)\b")
         files = (tiers.ROOT / "tests").rglob("test_*.py")
         assert [file.name for file in files if by_hand.search(file.read_text(encoding="utf-8"))] == []
 
@@ -72,6 +73,8 @@ class TestReading:
             ("versioned and not slow and not system", "tests/unit/database/test_leases.py", True),
             ("versioned and not slow and not system", "tests/unit/sending/test_engine.py", False),
             ("versioned and not slow and not system", "tests/unit/database/test_processes_at_once.py", False),
+            ("torture", "tests/unit/database/test_leases.py", True),
+            ("torture", "tests/system/test_demo.py", False),
             ("", "tests/system/test_demo.py", True),
             ("hypothesis and not slow", "tests/unit/database/test_leases.py", True),
             ("slow and", "tests/unit/database/test_leases.py", True),
@@ -117,9 +120,53 @@ def test_lowest_versions_run_one_case_of_each_function_and_database() -> None:
     others = [Item("tests/contract/test_a.py::test_b[1]"), Item("tests/contract/test_a.py::test_b[2]")]
     elsewhere = Item("tests/unit/docs/test_site.py::test_c")
     tiers.mark([*cases, *others, elsewhere])  # type: ignore[list-item]  # collecting for it would take seconds
-    assert [item.marks for item in cases] == [["versioned"], ["versioned"], [], []]
-    assert [item.marks for item in others] == [["versioned"], []]
+    assert ["versioned" in item.marks for item in cases] == [True, True, False, False]
+    assert ["versioned" in item.marks for item in others] == [True, False]
     assert elsewhere.marks == ["slow"]
+
+
+def torture_only(path: str, *names: str) -> list[str]:
+    items = [Item(f"{path}::{name}") for name in names]
+    tiers.mark(items)  # type: ignore[arg-type]  # as above
+    return [item.nodeid.partition("::")[2] for item in items if "torture" in item.marks]
+
+
+def test_cases_of_a_function_run_on_one_database_in_turn_and_a_function_without_cases_on_both() -> None:
+    cases = [f"test_a[{database}-{case}]" for case in "123" for database in ("sqlite", "postgres")]
+    alone = ["test_b[sqlite]", "test_b[postgres]", "test_c", "test_d[1]", "test_d[2]"]
+    found = torture_only("tests/unit/database/test_leases.py", *cases, *alone)
+    assert found == ["test_a[sqlite-1]", "test_a[postgres-2]", "test_a[sqlite-3]"]
+    assert torture_only("tests/unit/database/test_processes_at_once.py", *cases) == []
+
+
+def test_real_task_runs_on_one_database_in_turn() -> None:
+    names = [f"Test::test_{name}[{database}]" for name in "ab" for database in ("sqlite", "postgres")]
+    found = torture_only("tests/airflow/test_new.py", *names)
+    assert found == ["Test::test_a[sqlite]", "Test::test_b[postgres]"]
+
+
+@dataclass
+class CallSpec:
+    indices: dict[str, int]
+    params: dict[str, object]
+
+
+def test_function_runs_on_both_databases_where_that_is_promised() -> None:
+    path, _, promised = BOTH_DATABASES[-1].partition("::")
+    names = [f"{name}[{database}]" for name in (promised, "test_new") for database in ("postgres", "sqlite")]
+    assert torture_only(path, *names) == ["test_new[sqlite]"]
+
+
+def test_real_task_with_crossed_tables_runs_each_line_once() -> None:
+    items = []
+    for first, second in itertools.product("abc", "xy"):
+        item: Any = Item(f"tests/airflow/test_new.py::test_a[{first}-{second}]")
+        item.callspec = CallSpec(
+            {"first": "abc".index(first), "second": "xy".index(second)}, {"first": first, "second": second}
+        )
+        items.append(item)
+    tiers.mark(items)
+    assert [item.nodeid[-4:-1] for item in items if "torture" not in item.marks] == ["a-x", "b-y", "c-x"]
 
 
 class TestCheck:

@@ -121,16 +121,14 @@ class TestMinBalance:
 class TestChargeThatIsNoEvidence:
     """The service charges ``PRICE`` for each page, and names another charge, or something else."""
 
-    @pytest.mark.parametrize("charge", [-4.0, 0, True, "4.0"])
-    def test_balance_is_believed_instead(self, task_runner: TaskRunner, charge: Any) -> None:
-        task_runner.sandbox.control(*fault("send_sms", "wrong_charge", charge=charge))
+    def test_balance_is_believed_instead(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "wrong_charge", charge="4.0"))
         failed = sms(task_runner, rows(60), max_charge=10 * PRICE).run_try()
         assert (failed.state, failed.report["sent"]) == ("failed", 10)
         assert task_runner.sandbox.counters()["charged"] == 10 * PRICE
 
-    @pytest.mark.parametrize("charge", [-4.0, 0, True, 0.5])
-    def test_author_price_is_believed_instead(self, task_runner: TaskRunner, charge: Any) -> None:
-        task_runner.sandbox.control(*fault("send_sms", "wrong_charge", charge=charge))
+    def test_author_price_is_believed_instead(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "wrong_charge", charge=0.5))
         failed = sms(task_runner, rows(60), max_charge=10 * PRICE, price_per_page=PRICE).run_try()
         assert (failed.state, task_runner.sandbox.counters()["charged"]) == ("failed", 10 * PRICE)
 
@@ -140,8 +138,7 @@ class TestChargeThatIsNoEvidence:
         assert (failed.state, task_runner.sandbox.counters()["charged"]) == ("failed", 10 * PRICE)
         assert "The balance fell by" in failed.error
 
-    @pytest.mark.parametrize("price", [None, PRICE / 2])
-    @pytest.mark.parametrize("charge", [-4.0, True])
+    @pytest.mark.parametrize(("charge", "price"), [(-4.0, None), (True, PRICE / 2)])
     def test_balance_is_believed_of_earlier_tries_too(
         self, task_runner: TaskRunner, charge: Any, price: float | None
     ) -> None:

@@ -1,7 +1,7 @@
-"""A process that sends until its connection is stopped: ``python -m tests.unit.hooks.stopped``.
+"""Processes that send until their connection is stopped: ``python -m tests.unit.hooks.stopped``.
 
-Its arguments are the address and key of the service. It says when it has sent, and at the end how often, and why no
-more.
+Its arguments are the number of processes, and the address and key of the service. Each writes when it has sent, and at
+the end how often, and why no more.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import itertools
 import sys
 
 from cpaas_provider.api.errors import CpaasConnectionStoppedError
+from cpaas_provider.database import database as database  # loaded before the fork
+from cpaas_provider.hooks._account import guard as guard  # as above
 from cpaas_provider.hooks.connection import CpaasConnection
+from tests.forking import run_forked
 
 
 async def main(url: str, api_key: str) -> None:
@@ -30,4 +33,4 @@ async def main(url: str, api_key: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    run_forked(int(sys.argv[1]), lambda: asyncio.run(main(*sys.argv[2:])))

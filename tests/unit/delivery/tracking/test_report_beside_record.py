@@ -29,7 +29,7 @@ from tests.unit.delivery.report_builders import ADA, OBI, begun, counts, noted, 
 
 OURS = "cpaas-" + "a" * 24
 MOST_STATEMENTS = 40
-BLOCKED = 0.15
+BLOCKED = 0.05
 """Seconds after which the second transaction is taken to wait for the first."""
 
 Work = Callable[[Database], object]
@@ -175,7 +175,7 @@ def test_only_recipient_of_a_request_is_the_first_of_two_reports_at_once(postgre
 
 def test_thousands_of_reports_beside_their_records_are_all_counted(postgres_url: str) -> None:
     """The account's webhook beside a callback_url: each request is reported while it is recorded."""
-    number, each = 2000, 50
+    number, each = 1000, 50
     with open_database(postgres_url) as database:
         begun(database)
     starts = list(range(0, number, each))
