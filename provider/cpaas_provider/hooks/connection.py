@@ -9,7 +9,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from cpaas_provider.api.bounds import NUMBER_CHECKS, ROW_UPDATES, to_flag
 from cpaas_provider.api.errors import CpaasConfigurationError
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
-    from cpaas_provider.api.rate_limit import Pace, RequestGuard
+    from cpaas_provider.api.rate_limit import Pace
     from cpaas_provider.api.settings import ClientOptions, ClientSettings
 
 log = logging.getLogger(__name__)
 
+ClientT = TypeVar("ClientT", "CpaasClient", "AsyncCpaasClient")
 Convert = Callable[[Any], Any]
 _SHORTEST_SECRET = 16
 
@@ -121,31 +122,27 @@ class CpaasConnection:
         """
         from cpaas_provider.api.client import CpaasClient
 
-        return CpaasClient.of_settings(
-            self.settings, self._make_rate_limiter(), self._make_guard(must_read=needs_database)
-        )
+        return self._make(CpaasClient, must_read=needs_database)
 
     def make_async_client(self) -> AsyncCpaasClient:
         """Return a client of the connection for the event loop it is first used on."""
         from cpaas_provider.api.client import AsyncCpaasClient
 
-        return AsyncCpaasClient.of_settings(self.settings, self._make_rate_limiter(), self._make_guard())
+        return self._make(AsyncCpaasClient, must_read=True)
 
-    def _make_guard(self, *, must_read: bool = True) -> RequestGuard:
-        """Return what may refuse requests of all clients of this connection."""
+    def _make(self, client_class: type[ClientT], *, must_read: bool) -> ClientT:
+        """Return a client with the guard of the connection, and with its rate limiter if all tasks share one."""
         from cpaas_provider.hooks._account.guard import AccountGuard
 
-        return AccountGuard(self.conn_id, self.budget, must_read=must_read)
+        rate_limiter: Pace | None = None
+        if self.share_rate_limit:
+            from cpaas_provider.hooks._rate_limit.limiter import SharedRateLimiter
+            from cpaas_provider.hooks._rate_limit.stored import StoredReservations
 
-    def _make_rate_limiter(self) -> Pace | None:
-        """Return a rate limiter that all tasks share, ``None`` if each client has its own."""
-        if not self.share_rate_limit:
-            return None
-        from cpaas_provider.hooks._rate_limit.limiter import SharedRateLimiter
-        from cpaas_provider.hooks._rate_limit.stored import StoredReservations
-
-        reservations, name = StoredReservations(self.conn_id), f"connection {self.conn_id!r}"
-        return SharedRateLimiter(self.settings.requests_per_second, reservations, name)
+            reservations, name = StoredReservations(self.conn_id), f"connection {self.conn_id!r}"
+            rate_limiter = SharedRateLimiter(self.settings.requests_per_second, reservations, name)
+        guard = AccountGuard(self.conn_id, self.budget, must_read=must_read)
+        return client_class.of_settings(self.settings, rate_limiter, guard)
 
     def without_retries(self) -> CpaasConnection:
         """Return the same connection for clients that make a single attempt."""

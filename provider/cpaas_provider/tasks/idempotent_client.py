@@ -253,7 +253,7 @@ class IdempotentClient:
     ) -> dict[str, Any]:
         sender = SingleSender(request, self._options, reported, self._runtime)
         try:
-            spec = sender.build_spec()
+            spec = request.build_spec(self._runtime.connection, sender.reports.probes())
         except NoRecipientsError as error:
             log.warning("%s", error)
             return sender.build_result(Outcome(not_allowed=error.not_allowed))
