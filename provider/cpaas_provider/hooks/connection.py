@@ -170,14 +170,20 @@ def _warn_once(conn_id: str, words: str) -> None:
     log.warning("Connection %r: %s", conn_id, words)
 
 
-def read_connection(connection: Connection) -> CpaasConnection:
+def read_connection(connection: Connection, mask: Callable[[str], object] | None = None) -> CpaasConnection:
     """Read an Airflow connection (docs: reference/connection).
 
     An empty extra counts as not given. An unknown extra is ignored, with a warning that names it.
 
+    :param mask: has logs mask a secret. It gets the secrets in extras first. Airflow itself masks the password
     :raises CpaasConfigurationError: when host, key or an extra cannot be used. The error shows no secret
     """
     extras = _extras(connection)
+    if mask is not None:
+        for value in map(extras.get, _SECRET_EXTRAS):
+            for secret in value if isinstance(value, list) else str(value or "").split(","):
+                if text := str(secret).strip():
+                    mask(text)
     if unknown := sorted(set(extras) - set(CONNECTION_FIELDS)):
         log.warning(
             "Ignoring unknown extras on connection %r: %s.",
@@ -198,14 +204,6 @@ def read_connection(connection: Connection) -> CpaasConnection:
         conn_id=connection.conn_id or "",
         **for_operators,
     )
-
-
-def secret_extras(connection: Connection) -> list[str]:
-    """Return the secrets in extras, which logs must mask. Airflow itself masks the password."""
-    extras = _extras(connection)
-    values = (extras.get(name) for name in _SECRET_EXTRAS)
-    lists = (value if isinstance(value, list) else str(value or "").split(",") for value in values)
-    return [text for parts in lists for part in parts if (text := str(part).strip())]
 
 
 def _extras(connection: Connection) -> Mapping[str, Any]:
