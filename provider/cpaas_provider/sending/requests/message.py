@@ -337,9 +337,9 @@ class MessageRequest(SingleRequest):
         """Refuse to send ``Dear {name}``: a recipient without a value would read the placeholder."""
         texts = [text for name in self.kind.text_fields if isinstance(text := self.body.get(name), str)]
         values = [entry["substitutions"] for entry in entries]
-        given = {name for own in values for name in own}
+        with_values = {name for own in values for name in own}
         used = {name for text in texts for name in placeholders_in(text, placeholder_format)}
-        used |= {name for text in texts for name in named_in(text, given, placeholder_format)}
+        used |= {name for text in texts for name in named_in(text, with_values, placeholder_format)}
         complete = sum(1 for own in values if all(own.get(name) for name in used))
         if used and complete < recipients:
             raise MissingValuesError(
@@ -351,7 +351,7 @@ class MessageRequest(SingleRequest):
             )
         if broken := sorted(
             name
-            for name in named_in(self.body.get("subject") or "", given, placeholder_format)
+            for name in named_in(self.body.get("subject") or "", with_values, placeholder_format)
             if any(has_control_character(own.get(name) or "") for own in values)
         ):
             raise InvalidRequestError(

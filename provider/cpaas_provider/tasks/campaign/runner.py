@@ -237,10 +237,10 @@ class CampaignRunner(BulkAttempt):
         if spec.substitutions:
             # If the list is empty, what looks like a placeholder is plain text.
             refuse_unknown_placeholders(content)
-        if spec.encoding and content.writer and (others := content.writer.count_other_characters()):
+        if spec.encoding and content.writer and (unchanged := content.writer.count_other_characters()):
             runtime.log.warning(
                 "encoding is 'gsm7', but the text stays UCS-2: %s of it have no form in GSM-7.",
-                counted(others, "character"),
+                counted(unchanged, "character"),
             )
         journal = self._open_journal()
         if self.has_task_journal and journal.is_new:
