@@ -14,15 +14,17 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.bounds import WHOLE
+from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.api.recipients.msisdn import NumberReader
-from cpaas_provider.contacts.errors import CursorChangedError, StoppedError, TooManyChangesError
+from cpaas_provider.contacts.errors import CursorChangedError, MapMismatchError, StoppedError, TooManyChangesError
 from cpaas_provider.contacts.key_map.hashes import buckets_of
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, check_new_map, open_map
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLUMNS
+from cpaas_provider.contacts.mapping.columns import ContactColumns
 from cpaas_provider.contacts.mapping.rows import RowMapping
-from cpaas_provider.contacts.mapping.rules import ColumnRule
-from cpaas_provider.contacts.sync.checks import check_key, check_mapping, encode_missing_cells, stored_columns
+from cpaas_provider.contacts.mapping.rules import ColumnRule, unfilled_message
 from cpaas_provider.contacts.sync.cursor import StoredCursor, recount_invalid_rows
 from cpaas_provider.contacts.sync.decisions import Plan, SyncRules
 from cpaas_provider.contacts.sync.dispatcher import Dispatcher, StopSignal
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+COLUMN_TYPES, COLUMNS = "column_types", "columns"
+"""Names of values that a map stores beside its rows."""
 _RECIPIENTS = ("PHONE NUMBER", "EMAIL")
 
 
@@ -171,7 +175,7 @@ class ContactSync:
         if may_double:
             check_new_map(self._database, **contact_list)
         key_map = open_map(self._database, **contact_list)
-        check_key(key_map, spec.key, f"--conn-id {self._conn_id} --map {spec.map_name}")
+        self._check_key(key_map)
         self._lease = key_map.lease(spec.owner, buckets_of(*spec.partition))
         self._open.callback(_release, self._lease)
         part = "{}-{}".format(*self._lease.buckets)
@@ -214,8 +218,7 @@ class ContactSync:
         spec, key_map = self._spec, self._lease.key_map
         spool = self._spool = self._open.enter_context(Spool(spec.spool_path))
         resends_cells = spec.resync and spec.dry_run and not self._is_resynced(key_map)
-        missing_cells = encode_missing_cells(self._table, spec.missing_cells, self._numbers, spec.empty_cell_value)
-        rules = replace(spec.rules, missing_cells=missing_cells, resends_cells=resends_cells)
+        rules = replace(spec.rules, missing_cells=self._missing_cells(), resends_cells=resends_cells)
         with source.open() as table:
             mapping = RowMapping(
                 spec.columns,
@@ -225,8 +228,11 @@ class ContactSync:
                 empty_cell_value=spec.empty_cell_value,
                 key=spec.key,
             )
-            check_mapping(mapping, rules, key_map, self._table, takes_columns_by_name=not spec.columns)
+            if rules.row_updates == WHOLE:
+                self._check_whole_rows(mapping, rules)
+            self._log_changed_types(key_map, mapping)
             self.column_sources = mapping.column_sources
+            self._check_columns(key_map, rules)
             # A retry of the same run continues instead of starting over.
             if spec.resync and not spec.dry_run and not self._is_resynced(key_map):
                 count = self._lease.forget_cells({self._resync_key: spec.run})
@@ -264,7 +270,8 @@ class ContactSync:
         values: dict[str, Any] = {
             **self.counts.earlier.removed_values(),
             KEY_COLUMNS: list(spec.key),
-            **stored_columns(mapping),
+            COLUMN_TYPES: mapping.type_signature,
+            COLUMNS: sorted(mapping.column_sources),
             RECIPIENT_COLUMNS: [column.id for column in self._table.columns if column.type in _RECIPIENTS],
         }
         self.changed = bool(key_map.value(self._changed_key))
@@ -308,6 +315,17 @@ class ContactSync:
                 self._spool.add_outcome(planned_outcome(change, self._names))
         yield from self._spool.outcomes()
 
+    def _check_key(self, key_map: KeyMap) -> None:
+        stored = key_map.value(KEY_COLUMNS)
+        if stored is not None and list(stored) != list(self._spec.key) and any(key_map.counts().values()):
+            raise MapMismatchError(
+                f"The contact map {self._spec.map_name!r} was made with the key {' and '.join(stored)}. With another "
+                "key every row would be created again. Nothing was sent. Use that key. If its columns were only "
+                f"renamed, run: airflow cpaas contacts move-map --conn-id {self._conn_id} --map {self._spec.map_name} "
+                f"{' '.join(f'--key {name}' for name in self._spec.key)}. If rows have other keys now, import their "
+                "row ids into another map with: airflow cpaas contacts import-map"
+            )
+
     def _check_changes(self) -> None:
         spec = self._spec
         if spec.refusal:
@@ -324,6 +342,72 @@ class ContactSync:
     def done(self) -> dict[str, int]:
         """What the run has changed, as ``ConfirmedChanges`` compares it."""
         return {**self.counts.earlier.figures(self.counts), "missing_unchanged": self.plan.missing_unchanged}
+
+    def _missing_cells(self) -> dict[str, Any]:
+        """Return the cells to write into rows that are missing from the source, by column id."""
+        if not self._spec.missing_cells:
+            return {}
+        try:
+            return ContactColumns(self._table).encode(
+                self._spec.missing_cells,
+                numbers=self._numbers,
+                empty_cell_value=self._spec.empty_cell_value,
+            )
+        except CpaasInvalidRequestError as error:
+            raise CpaasInvalidRequestError(f"on_missing: {error}") from None
+
+    def _check_whole_rows(self, mapping: RowMapping, rules: SyncRules) -> None:
+        """Refuse what cannot work if an update clears the cells that it does not send."""
+        if rules.on_invalid_cell == "skip_cell":
+            raise CpaasInvalidRequestError(
+                "The connection's row_updates is whole, so an update without the invalid cell would clear it. Nothing "
+                "was sent. Use on_invalid_cell='skip_row'."
+            )
+        if faults := mapping.whole_row_faults(rules.missing_cells):
+            raise CpaasInvalidRequestError(
+                "The connection's row_updates is whole, so each update must send all cells of its row. "
+                f"{'; '.join(faults)}. Nothing was sent. Remove keep_when_blank from the mapping, and use on_missing "
+                "'keep' or 'delete', or have it write every column of the mapping."
+            )
+        if others := mapping.columns_not_filled(self._table):
+            log.warning(
+                "row_updates of the connection is whole: updates send no cells of %s, which the mapping does not fill. "
+                "A service that clears such cells empties them.",
+                ", ".join(others),
+            )
+
+    def _check_columns(self, key_map: KeyMap, rules: SyncRules) -> None:
+        """Log the columns, and refuse a sync that would leave a column as it is without a word.
+
+        :raises CpaasInvalidRequestError: when a column that the last sync filled by its name alone is gone from source
+            or list, or when ``on_missing`` writes into a column that no row of the source fills
+        """
+        log.info(
+            "Columns of the list: %s.",
+            "; ".join(
+                f"{column} from {' and '.join(sources) if sources else 'a constant'}"
+                for column, sources in self.column_sources.items()
+            ),
+        )
+        gone = sorted(set(key_map.value(COLUMNS) or ()) - set(self.column_sources))
+        if gone and not self._spec.columns:
+            raise CpaasInvalidRequestError(
+                f"The last sync filled {' and '.join(map(repr, gone))}, and source and list no longer share that name. "
+                "Nothing was sent. If a column was renamed, map it in columns, such as columns={'List column': "
+                "'source_column'}. If it should no longer be sent, name the others in columns."
+            )
+        names = [self._names[column] for column in rules.missing_cells]
+        if unfilled := [name for name in names if name not in self.column_sources]:
+            raise CpaasInvalidRequestError(unfilled_message(unfilled))
+
+    def _log_changed_types(self, key_map: KeyMap, mapping: RowMapping) -> None:
+        stored = key_map.value(COLUMN_TYPES)
+        if stored is not None and (changed := mapping.changed_types(stored)):
+            log.warning(
+                "The types of columns changed at the service since the last sync: %s. Cells that do not fit the new "
+                "type are invalid rows now.",
+                "; ".join(changed),
+            )
 
     def _is_resynced(self, key_map: KeyMap) -> bool:
         """Return whether an earlier try of this run began the resync."""
