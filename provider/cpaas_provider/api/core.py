@@ -186,7 +186,8 @@ def _wire_fields(endpoint: Endpoint[Any], request: WireRequest) -> tuple[dict[st
     :raises CpaasInvalidRequestError: when a cell or substitution is no JSON value
     """
     try:
-        fields = request.wire_fields()
+        dumped = request.model_dump(mode="json")
+        fields = {name: value for name, value in dumped.items() if value is not None}
         encoded = _ENCODER.encode(fields).encode()
     except (ValueError, RecursionError):
         # The error may quote the value, so it must not become the context of ours, which is raised below.

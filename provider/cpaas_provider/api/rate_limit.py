@@ -28,7 +28,7 @@ class Pace:
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._fastest = self._pace = float(per_second)
-        self._clock = clock
+        self.now = clock
         self._held_until = self._lowered_at = -math.inf
         self._lock = threading.Lock()
 
@@ -37,14 +37,10 @@ class Pace:
         """The number of requests that may start per second now."""
         return self._pace
 
-    def now(self) -> float:
-        """Return the time by the rate limiter's clock."""
-        return self._clock()
-
     def block_for(self, seconds: float) -> None:
         """Let no request start within ``seconds``: the service asked for a wait."""
         with self._lock:
-            self._held_until = max(self._held_until, self._clock() + seconds)
+            self._held_until = max(self._held_until, self.now() + seconds)
 
     def on_response(self, left: float, *, limited: bool) -> None:
         """Adapt the rate to a response.
@@ -57,7 +53,7 @@ class Pace:
                 return
             if limited:
                 self._pace = max(self._fastest * _SLOWEST, self._pace / 2)
-                self._lowered_at = self._clock()
+                self._lowered_at = self.now()
             else:
                 self._pace = min(self._fastest, self._pace + self._fastest * _RECOVERY / self._pace)
 
@@ -121,13 +117,13 @@ class RateLimiter(Pace):
     def delays(self) -> Iterator[float]:
         """Yield the seconds to wait before a request may start. Yields again if the service asked for a pause since."""
         yield self.reserve()
-        while self._clock() < self._held_until - TIMER_TOLERANCE:
+        while self.now() < self._held_until - TIMER_TOLERANCE:
             yield self.reserve()
 
     def reserve(self) -> float:
         """Reserve the next free moment, and return the seconds until then."""
         with self._lock:
-            now = self._clock()
+            now = self.now()
             start = max(now, self._next)
             self._next = start + 1.0 / self._pace
             return start - now
@@ -138,7 +134,7 @@ class RateLimiter(Pace):
         :param ahead: the number of requests that start before it
         """
         with self._lock:
-            now = self._clock()
+            now = self.now()
             return max(now, self._next) + ahead / self._pace - now
 
     def block_for(self, seconds: float) -> None:

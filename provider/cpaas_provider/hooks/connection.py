@@ -9,7 +9,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from cpaas_provider.api.bounds import NUMBER_CHECKS, ROW_UPDATES, to_flag
 from cpaas_provider.api.errors import CpaasConfigurationError
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
-    from cpaas_provider.api.rate_limit import Pace, RequestGuard
+    from cpaas_provider.api.rate_limit import Pace
     from cpaas_provider.api.settings import ClientOptions, ClientSettings
 
 log = logging.getLogger(__name__)
 
+ClientT = TypeVar("ClientT", "CpaasClient", "AsyncCpaasClient")
 Convert = Callable[[Any], Any]
 _SHORTEST_SECRET = 16
 
@@ -121,31 +122,27 @@ class CpaasConnection:
         """
         from cpaas_provider.api.client import CpaasClient
 
-        return CpaasClient.of_settings(
-            self.settings, self._make_rate_limiter(), self._make_guard(must_read=needs_database)
-        )
+        return self._make(CpaasClient, must_read=needs_database)
 
     def make_async_client(self) -> AsyncCpaasClient:
         """Return a client of the connection for the event loop it is first used on."""
         from cpaas_provider.api.client import AsyncCpaasClient
 
-        return AsyncCpaasClient.of_settings(self.settings, self._make_rate_limiter(), self._make_guard())
+        return self._make(AsyncCpaasClient, must_read=True)
 
-    def _make_guard(self, *, must_read: bool = True) -> RequestGuard:
-        """Return what may refuse requests of all clients of this connection."""
+    def _make(self, client_class: type[ClientT], *, must_read: bool) -> ClientT:
+        """Return a client with the guard of the connection, and with its rate limiter if all tasks share one."""
         from cpaas_provider.hooks._account.guard import AccountGuard
 
-        return AccountGuard(self.conn_id, self.budget, must_read=must_read)
+        rate_limiter: Pace | None = None
+        if self.share_rate_limit:
+            from cpaas_provider.hooks._rate_limit.limiter import SharedRateLimiter
+            from cpaas_provider.hooks._rate_limit.stored import StoredReservations
 
-    def _make_rate_limiter(self) -> Pace | None:
-        """Return a rate limiter that all tasks share, ``None`` if each client has its own."""
-        if not self.share_rate_limit:
-            return None
-        from cpaas_provider.hooks._rate_limit.limiter import SharedRateLimiter
-        from cpaas_provider.hooks._rate_limit.stored import StoredReservations
-
-        reservations, name = StoredReservations(self.conn_id), f"connection {self.conn_id!r}"
-        return SharedRateLimiter(self.settings.requests_per_second, reservations, name)
+            reservations, name = StoredReservations(self.conn_id), f"connection {self.conn_id!r}"
+            rate_limiter = SharedRateLimiter(self.settings.requests_per_second, reservations, name)
+        guard = AccountGuard(self.conn_id, self.budget, must_read=must_read)
+        return client_class.of_settings(self.settings, rate_limiter, guard)
 
     def without_retries(self) -> CpaasConnection:
         """Return the same connection for clients that make a single attempt."""
@@ -173,14 +170,20 @@ def _warn_once(conn_id: str, words: str) -> None:
     log.warning("Connection %r: %s", conn_id, words)
 
 
-def read_connection(connection: Connection) -> CpaasConnection:
+def read_connection(connection: Connection, mask: Callable[[str], object] | None = None) -> CpaasConnection:
     """Read an Airflow connection (docs: reference/connection).
 
     An empty extra counts as not given. An unknown extra is ignored, with a warning that names it.
 
+    :param mask: has logs mask a secret. It gets the secrets in extras first. Airflow itself masks the password
     :raises CpaasConfigurationError: when host, key or an extra cannot be used. The error shows no secret
     """
     extras = _extras(connection)
+    if mask is not None:
+        for value in map(extras.get, _SECRET_EXTRAS):
+            for secret in value if isinstance(value, list) else str(value or "").split(","):
+                if text := str(secret).strip():
+                    mask(text)
     if unknown := sorted(set(extras) - set(CONNECTION_FIELDS)):
         log.warning(
             "Ignoring unknown extras on connection %r: %s.",
@@ -201,14 +204,6 @@ def read_connection(connection: Connection) -> CpaasConnection:
         conn_id=connection.conn_id or "",
         **for_operators,
     )
-
-
-def secret_extras(connection: Connection) -> list[str]:
-    """Return the secrets in extras, which logs must mask. Airflow itself masks the password."""
-    extras = _extras(connection)
-    values = (extras.get(name) for name in _SECRET_EXTRAS)
-    lists = (value if isinstance(value, list) else str(value or "").split(",") for value in values)
-    return [text for parts in lists for part in parts if (text := str(part).strip())]
 
 
 def _extras(connection: Connection) -> Mapping[str, Any]:

@@ -48,14 +48,12 @@ class CpaasHook(BaseHook):
         :raises CpaasConfigurationError: when the connection cannot be used
         """
         from cpaas_provider.api.errors import CpaasConfigurationError
-        from cpaas_provider.hooks.connection import read_connection, secret_extras
+        from cpaas_provider.hooks.connection import read_connection
 
         if self._connection is None:
             connection = self.get_connection(self.cpaas_conn_id)
-            for secret in secret_extras(connection):
-                mask_secret(secret)
             try:
-                read = read_connection(connection)
+                read = read_connection(connection, mask_secret)
                 # Checks the bounds here, where the error can name the connection.
                 _ = read.settings
             except CpaasConfigurationError as error:

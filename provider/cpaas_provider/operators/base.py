@@ -198,12 +198,13 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
             stop.request()
         return runtime
 
-    def _build_spec(self, spec_class: Callable[..., SpecT], **given: Any) -> SpecT:
-        """Return a spec with the given fields. Every other field has the rendered argument of the same name.
+    def _build_spec(self, spec_class: Callable[..., SpecT], **set_fields: Any) -> SpecT:
+        """Return a spec with these fields. Every other field has the rendered argument of the same name.
 
         :raises AirflowFailException: when rendered arguments cannot be used
         """
-        names = [field.name for field in dataclasses.fields(spec_class) if field.name not in given]  # type: ignore[arg-type]
+        fields = dataclasses.fields(spec_class)  # type: ignore[arg-type]
+        names = [field.name for field in fields if field.name not in set_fields]
         templates = self._typed_templates
         options = {
             name: self.option(name) if name in templates else self.rendered(_ATTRIBUTES.get(name, name))
@@ -214,7 +215,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
                 self._check_together(options)
         except ValueError as error:
             raise AirflowFailException(f"{error} Nothing was sent.") from None
-        return spec_class(**given, **options)
+        return spec_class(**set_fields, **options)
 
     def option(self, name: str) -> Any:
         """Return an argument as rendered, and one of ``typed_fields`` as a value of its type.
@@ -279,7 +280,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
             return
         from cpaas_provider.api.values import no_value_reason
 
-        given = [field for field in template_fields if getattr(self, field) is not None]
+        named = [field for field in template_fields if getattr(self, field) is not None]
         try:
             self._rendered_values = render_fields(
                 self, render, template_fields, self.masked_fields, context, jinja_env, seen_oids
@@ -287,7 +288,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         except Exception:
             self._record_nothing_sent(context)
             raise
-        reasons = {name: no_value_reason(self.rendered(name)) for name in given if name not in self.optional_fields}
+        reasons = {name: no_value_reason(self.rendered(name)) for name in named if name not in self.optional_fields}
         self._valueless = {name: reason for name, reason in reasons.items() if reason}
         for field, value in self._rendered_values.items():
             setattr(self, field, self.masked_fields[field](value))

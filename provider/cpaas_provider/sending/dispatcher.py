@@ -73,7 +73,7 @@ class RequestQueue(Protocol):
     def begin(self, batch: Any) -> Any:
         """Return the request to these recipients, with its intent."""
 
-    def left(self, request: Any) -> None:
+    def on_request_sent(self, request: Any) -> None:
         """Record that the intent is stored and the request leaves."""
 
     def withdraw(self, request: Any) -> None:
@@ -330,7 +330,7 @@ class Dispatcher:
         if self._has_ended():
             self._record(queue.end(request, State.NOT_SENT, "the try ended before the request left"))
             return
-        queue.left(request)
+        queue.on_request_sent(request)
         try:
             result = queue.read(request, await self.client.run(request.call))
         except CpaasError as error:

@@ -91,7 +91,7 @@ class SendEngine:
         ) as writer:
             await state.record_head(writer)
             if state.has_remaining():
-                await self._check_may_send()
+                await stop.finish(in_thread(self.ports.check_may_send))
                 async with state.open_queue(self.client, stop) as queue:
                     if queue is not None:
                         await self._dispatch(queue, writer)
@@ -111,15 +111,12 @@ class SendEngine:
             async with self.state.open_queue(self.client, stop, is_resend=True) as queue:
                 if queue is None:
                     break
-                await self._check_may_send()
+                await stop.finish(in_thread(self.ports.check_may_send))
                 if resend:
                     await stop.sleep(backoff(resend, _FIRST_PAUSE))
                 await self._dispatch(queue, writer)
             await resolver.probe()
         resolver.end_resends()
-
-    async def _check_may_send(self) -> None:
-        await self.ports.stop.finish(in_thread(self.ports.check_may_send))
 
     async def _dispatch(self, queue: RequestQueue, writer: JournalWriter) -> None:
         dispatcher = Dispatcher(queue, writer, self.client, self.ports.stop, self.state.max_pending)

@@ -40,15 +40,15 @@ class Partition:
     of: int = 1
 
     @classmethod
-    def read(cls, given: Any) -> Partition:
+    def read(cls, partition: Any) -> Partition:
         """Return the partition of an author's argument.
 
-        :param given: a value of ``partitions``; ``None`` for the whole campaign
+        :param partition: a value of ``partitions``; ``None`` for the whole campaign
         :raises ValueError: when it is not such a value
         """
-        if given is None:
+        if partition is None:
             return cls()
-        part, of = (given.get("part"), given.get("of")) if isinstance(given, Mapping) else (None, None)
+        part, of = (partition.get("part"), partition.get("of")) if isinstance(partition, Mapping) else (None, None)
         if isinstance(part, int) and isinstance(of, int) and 0 <= part < of <= _MAX_PARTITIONS:
             return cls(part, of)
         raise ValueError("partition must be a value of partitions(count). Map the operator over these values.")

@@ -271,7 +271,7 @@ class SingleSendState(SendRequests):
 
         A request that is repeated after a clear has the same reference, and evidence of the first one may come late.
         """
-        if any(one.reference == request.reference and one.number != request.number for one in self.records):
+        if any(record.reference == request.reference and record.number != request.number for record in self.records):
             return None
         return self.journal.end(Result(request.number, State.REJECTED, reason=str(error)))
 
@@ -352,7 +352,7 @@ class SingleSendQueue:
         url = state.delivery.callback_url(intent.reference, len(batch))
         return SingleRequest(intent, spec.build_call(batch, intent.reference, url), at)
 
-    def left(self, request: SingleRequest) -> None:
+    def on_request_sent(self, request: SingleRequest) -> None:
         """Record that the intent is stored and the request leaves."""
         self.state.has_requested = True
         self.state.journal.add(request.intent, self.operation, request.at, self.state.body)
@@ -398,7 +398,7 @@ class SingleSendQueue:
 
     def end(self, request: SingleRequest, state: State, reason: str) -> Ended:
         """Record that the request did not leave, or that its outcome is unknown."""
-        self.left(request)
+        self.on_request_sent(request)
         return Ended(self.state.journal.end(Result(request.intent.number, state, reason=reason)))
 
     def _rejected_intent(self, request: SingleRequest, rejected: frozenset[str]) -> Intent:

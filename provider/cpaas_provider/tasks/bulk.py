@@ -65,9 +65,9 @@ class BulkAttempt(Attempt):
         if self._progress is not None:
             self._progress.end(state, report)
 
-    def _read_source(self, field: str, given: Any) -> Source:
+    def _read_source(self, field: str, value: Any) -> Source:
         try:
-            return as_source(given)
+            return as_source(value)
         except ValueError as error:
             raise AirflowFailException(f"{field}: {error} {self.nothing_done}") from None
 

@@ -94,16 +94,16 @@ class IdempotentClient:
     """
 
     def __init__(self, hook: Hook, context: Context, **options: Any) -> None:
-        given = _checked(options)
+        checked = _checked(options)
         task: Any = context["task"]
         started = context["ti"].start_date
         began = time.monotonic()
         if started is not None:
             began -= max(0.0, (timezone.utcnow() - started).total_seconds())
-        self._stop: StopSignal = StopSignal(given.pop("stop_grace_period"), task.execution_timeout, began)
+        self._stop: StopSignal = StopSignal(checked.pop("stop_grace_period"), task.execution_timeout, began)
         self._runtime = TaskRuntime(context, hook, retries=task.retries, stop=self._stop, log=task.log)
-        self._track_recipients: bool = given.pop("track_recipients")
-        self._options = SendOptions(**given)
+        self._track_recipients: bool = checked.pop("track_recipients")
+        self._options = SendOptions(**checked)
         self._journal: SharedJournal | None = None
         self._previous_handler: Any = None
 
@@ -262,7 +262,7 @@ class IdempotentClient:
     ) -> dict[str, Any]:
         sender = SingleSender(request, self._options, reported, self._runtime)
         try:
-            spec = sender.build_spec()
+            spec = request.build_spec(self._runtime.connection, sender.reports.probes())
         except NoRecipientsError as error:
             log.warning("%s", error)
             return sender.build_result(Outcome(not_allowed=error.not_allowed))

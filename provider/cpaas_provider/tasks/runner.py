@@ -105,7 +105,12 @@ def run_attempt(attempt: Attempt, runtime: TaskRuntime, deadline: str | None) ->
 
 def _run(attempt: Attempt, runtime: TaskRuntime, deadline: str | None) -> Any:
     try:
-        runtime.check_arguments()
+        for name, reason in runtime.valueless.items():
+            # It would be sent as a word, or as a default.
+            raise AirflowFailException(
+                f"{name} {reason} after rendering. Nothing was sent in this try. Check its template or the task it "
+                "comes from."
+            )
         result = attempt.run()
     except Exception as error:
         ends = attempt.is_send and not isinstance(error, errors.RetryLaterError)

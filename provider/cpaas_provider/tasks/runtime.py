@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow.sdk import timezone
-from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider.sending.errors import SendingError, TrySupersededError
 from cpaas_provider.sending.journal import store
@@ -293,14 +292,6 @@ class TaskRuntime:
             tags["map_index"] = str(self.place.map_index)
         for name, value in figures.items():
             stats.gauge(f"{prefix}.{name}", value, tags=tags)
-
-    def check_arguments(self) -> None:
-        """Fail the task if an argument has no value after rendering: it would be sent as a word, or as a default."""
-        for name, reason in self.valueless.items():
-            raise AirflowFailException(
-                f"{name} {reason} after rendering. Nothing was sent in this try. Check its template or the task it "
-                "comes from."
-            )
 
     def check_run_may_send(self, *, allow_backfill: bool, max_lateness: timedelta | None) -> None:
         """Check that the run is no backfill, does not catch up, and is not stale.

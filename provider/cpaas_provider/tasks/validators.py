@@ -42,13 +42,13 @@ def rendered(check: Check) -> Check:
     """
 
     def read(name: str, value: Any) -> Any:
-        given = _written_value(value)
+        written = _written_value(value)
         try:
-            return check(name, given)
+            return check(name, written)
         except ValueError:
-            if _may_be_shown(given):
+            if _may_be_shown(written):
                 raise
-        check(name, _Unshown(_description(given)))
+        check(name, _Unshown(_description(written)))
         raise ValueError(f"{name} cannot be used.")
 
     return read

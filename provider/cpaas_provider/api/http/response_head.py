@@ -30,7 +30,10 @@ def read_head(received: bytes) -> tuple[int, Headers, int]:
     match = _HEAD.match(received)
     if match is None:
         raise MalformedHeadError("malformed head")
-    headers = [_read_field(line) for line in match[3].split(b"\r\n")[:-1]]
+    headers = []
+    for line in match[3].split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b":")
+        headers.append((name.lower(), value.strip(b" \t")))
     status = int(match[2])
     _check_framing(status, headers, is_http_1_0=match[1] == b"0")
     return status, headers, match.end()
@@ -49,11 +52,6 @@ def joined(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str:
 
 def _values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
     return [value for key, value in headers if key == name]
-
-
-def _read_field(line: bytes) -> tuple[bytes, bytes]:
-    name, _, value = line.partition(b":")
-    return name.lower(), value.strip(b" \t")
 
 
 def _check_framing(status: int, headers: Headers, *, is_http_1_0: bool) -> None:

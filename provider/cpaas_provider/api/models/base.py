@@ -105,11 +105,6 @@ class WireRequest(_RedactedModel):
         ser_json_inf_nan="constants",
     )
 
-    def wire_fields(self) -> dict[str, Any]:
-        """Return the fields as JSON values, without those that are ``None``."""
-        fields = self.model_dump(mode="json")
-        return {name: value for name, value in fields.items() if value is not None}
-
 
 class WireResource(_RedactedModel):
     """A resource that the service returns. Extra fields are retained, and unknown enum values are plain text."""

@@ -260,11 +260,6 @@ class KeyMap:
 
     # The lease calls the following methods within its transaction.
 
-    def _lock(self, connection: Connection) -> None:
-        """Wait for other transactions that record new rows of the map, and have later ones wait for this one."""
-        is_map = contact_maps.c.id == self.facts.map_id
-        connection.execute(select(contact_maps.c.id).where(is_map).with_for_update(key_share=True))
-
     def _check_owners(self, connection: Connection, recorded: Sequence[MapEntry]) -> None:
         """Refuse entries of which two, or one and another key of the map, have the same row."""
         keys = {entry.row_id: entry.key_hash for entry in recorded if entry.row_id is not None}
@@ -313,12 +308,6 @@ class KeyMap:
             if not connection.execute(stored).rowcount:
                 connection.execute(insert(contact_map_values).values(map_id=self.facts.map_id, key=key, value=text))
 
-    def _clear_cell_hashes(self, connection: Connection, buckets: tuple[int, int]) -> int:
-        """Remove the hashes of all cells, so that each cell is sent again. Return the number of rows."""
-        rows = update(contact_rows).where(self._in_map, *_range(*buckets), contact_rows.c.row_id.is_not(None))
-        cleared = rows.values(raw_hash=None, cell_hashes=None, missing_hash=None, version=contact_rows.c.version + 1)
-        return connection.execute(cleared).rowcount
-
 
 class Lease:
     """The right to write to some buckets of a map, or to single rows.
@@ -362,8 +351,10 @@ class Lease:
 
         def work(connection: Connection) -> dict[bytes, MapEntry | None]:
             if recorded:
-                # Before the lease is locked, in the order in which leases are acquired.
-                self.key_map._lock(connection)
+                # Other transactions that record new rows of the map wait for this one. The map is locked before the
+                # lease, as where leases are acquired.
+                is_map = contact_maps.c.id == self.key_map.facts.map_id
+                connection.execute(select(contact_maps.c.id).where(is_map).with_for_update(key_share=True))
             self._assert_held(connection)
             if recorded and not moves_rows:
                 self.key_map._check_owners(connection, recorded)
@@ -386,7 +377,14 @@ class Lease:
         def work(connection: Connection) -> int:
             self._assert_held(connection)
             self.key_map._store_values(connection, values)
-            return self.key_map._clear_cell_hashes(connection, self.buckets)
+            rows = update(contact_rows).where(
+                contact_rows.c.map_id == self.key_map.facts.map_id,
+                *_range(*self.buckets),
+                contact_rows.c.row_id.is_not(None),
+            )
+            version = contact_rows.c.version + 1
+            cleared = rows.values(raw_hash=None, cell_hashes=None, missing_hash=None, version=version)
+            return connection.execute(cleared).rowcount
 
         return self.key_map.database.write(work)
 

@@ -84,17 +84,17 @@ def check_new_map(database: Database, *, conn_id: str, base_url: str, table_id: 
         filled = [_facts(row) for row in connection.execute(select(contact_maps).where(has_rows))]
         if any((facts.conn_id, facts.name) == (conn_id, name) for facts in filled):
             return
-        others = [facts for facts in filled if is_list_of(facts, base_url, table_id)]
-        if not others:
+        same_list = [facts for facts in filled if is_list_of(facts, base_url, table_id)]
+        if not same_list:
             _check_first_syncs(connection, conn_id=conn_id, base_url=base_url, table_id=table_id, name=name)
             return
         count = select(contact_rows.c.map_id, func.count().label("rows")).where(
-            contact_rows.c.map_id.in_([facts.map_id for facts in others]), is_row
+            contact_rows.c.map_id.in_([facts.map_id for facts in same_list]), is_row
         )
         rows = connection.execute(count.group_by(contact_rows.c.map_id))
         counts = {row.map_id: row.rows for row in rows}
-    fullest = max(others, key=lambda facts: counts.get(facts.map_id, 0))
-    several = f" {counted(len(others) - 1, 'other map')} have rows of it, too." if len(others) > 1 else ""
+    fullest = max(same_list, key=lambda facts: counts.get(facts.map_id, 0))
+    several = f" {counted(len(same_list) - 1, 'other map')} have rows of it, too." if len(same_list) > 1 else ""
     raise SecondMapError(
         f"The contact map {name!r} of connection {conn_id!r} has no rows. The map {fullest.name!r} of connection "
         f"{fullest.conn_id!r} has {counted(counts.get(fullest.map_id, 0), 'row')} of the same contact list.{several} "

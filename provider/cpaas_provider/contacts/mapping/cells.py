@@ -137,4 +137,4 @@ def _is_deeper(value: Any, levels: int) -> bool:
     if not isinstance(value, (list, dict)):
         return False
     inner = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)
+    return levels == 0 or any(_is_deeper(value, levels - 1) for value in inner)

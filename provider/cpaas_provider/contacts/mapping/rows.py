@@ -176,9 +176,9 @@ class RowMapping:
         faults = []
         if kept := [column.name for column in self._columns if column.keep_when_blank]:
             faults.append(f"keep_when_blank leaves out {', '.join(kept)} where the source is blank")
-        others = [column.name for column in self._columns if column.id not in missing_cells]
-        if missing_cells and others:
-            faults.append(f"on_missing writes no cell of {', '.join(others)}, and the source no longer has the row")
+        unwritten = [column.name for column in self._columns if column.id not in missing_cells]
+        if missing_cells and unwritten:
+            faults.append(f"on_missing writes no cell of {', '.join(unwritten)}, and the source no longer has the row")
         return faults
 
     def columns_not_filled(self, table: ContactTable) -> list[str]:

@@ -87,9 +87,9 @@ class ColumnRule:
     keep_when_blank: bool = False
 
     def __post_init__(self) -> None:
-        given = [name for name in ("source", "constant", "template") if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} exclude each other; give one of them")
+        named = [name for name in ("source", "constant", "template") if getattr(self, name) is not None]
+        if len(named) > 1:
+            raise ValueError(f"{' and '.join(named)} exclude each other; give one of them")
         for name, check in _CHECKS.items():
             value = getattr(self, name)
             if value is None and name in _MAY_BE_NONE:
@@ -158,13 +158,13 @@ def parse_mapping(columns: ColumnsArgument) -> dict[str, ColumnRule]:
     return rules
 
 
-def _rule(name: str, given: Any) -> ColumnRule:
-    if isinstance(given, ColumnRule):
-        rule = given
-    elif isinstance(given, str):
-        rule = ColumnRule(source=given)
-    elif isinstance(given, Mapping):
-        rule = ColumnRule.from_dict(given)
+def _rule(name: str, written: Any) -> ColumnRule:
+    if isinstance(written, ColumnRule):
+        rule = written
+    elif isinstance(written, str):
+        rule = ColumnRule(source=written)
+    elif isinstance(written, Mapping):
+        rule = ColumnRule.from_dict(written)
     else:
         raise ValueError("must be a source column's name, a ColumnRule or a mapping of its fields")
     if rule.source is None and rule.constant is None and rule.template is None:

@@ -196,13 +196,13 @@ class Dispatcher:
             keys[owner.row_id or ""].append(owner.key_hash)
         checked: list[Result] = []
         for result in finished:
-            others = [key for key in keys.get(result.created_id or "", ()) if key != result.pending.item.key_hash]
-            if others:
-                number = self._spool.number_of(others[0])
+            other_keys = [key for key in keys.get(result.created_id or "", ()) if key != result.pending.item.key_hash]
+            if other_keys:
+                number = self._spool.number_of(other_keys[0])
                 where = "a row that the source does not have" if number is None else f"row {number}"
-                other = other_row_error(result.pending.item, f"has the id of {where}")
-                self._finish(other)
-                checked.append(Result(result.pending, Response.UNKNOWN, reason=str(other), fatal=other))
+                error = other_row_error(result.pending.item, f"has the id of {where}")
+                self._finish(error)
+                checked.append(Result(result.pending, Response.UNKNOWN, reason=str(error), fatal=error))
             else:
                 checked.append(result)
         own = (*self._counts.earlier.tokens, self._lease.fencing_token)

@@ -162,15 +162,15 @@ class FailureLimits:
         return None
 
     def _error(self, cause: Cause, probes: int, result: Result) -> Exception:
-        others = f"{counted(probes, 'row')} from elsewhere in the source"
+        probed = f"{counted(probes, 'row')} from elsewhere in the source"
         if cause is Cause.REJECTIONS:
             return TooManyFailuresError(
-                f"The service rejected {self._rejections} rows in a row, the last {others}, so the cause is likely the "
+                f"The service rejected {self._rejections} rows in a row, the last {probed}, so the cause is likely the "
                 f"same for all: {result.reason} Rows that were sent before are recorded; the rest was not sent. "
                 "Correct the mapping or the list's columns, then clear the task. It starts at other rows."
             )
         return NotSyncedError(
-            f"{self._failures} requests in a row failed, the last for {others}: {result.reason} Rows that were sent "
+            f"{self._failures} requests in a row failed, the last for {probed}: {result.reason} Rows that were sent "
             "before are recorded. A retry of the task starts at other rows, and sends the rest."
         )
 

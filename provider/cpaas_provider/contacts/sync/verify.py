@@ -195,8 +195,8 @@ class Verification:
             differing = columns[entry.key_hash]
             self.report.different += 1
             self.report.columns.update(self._names[column] for column in differing)
-            left = CellHashes.from_bytes(entry.cell_hashes).without(differing)
-            mended = replace(entry, raw_hash=None, missing_hash=None, cell_hashes=left.to_bytes())
+            remaining = CellHashes.from_bytes(entry.cell_hashes).without(differing)
+            mended = replace(entry, raw_hash=None, missing_hash=None, cell_hashes=remaining.to_bytes())
             changes.append(Change(entry, mended))
         if self._mend:
             self._write(changes)

@@ -102,7 +102,7 @@ class SharedRateLimiter(Pace):
     def delay(self, ahead: int = 0) -> float:
         """Return the seconds until a request could start at the earliest. Reserves nothing."""
         with self._lock:
-            now = self._clock()
+            now = self.now()
             self._drop_late(now)
             if ahead < len(self._free):
                 return max(0.0, self._free[ahead] - now)
@@ -133,7 +133,7 @@ class SharedRateLimiter(Pace):
     def share_hold(self) -> None:
         """Let other processes know that the service asked for a pause."""
         with self._lock:
-            seconds = self._held_until - self._clock()
+            seconds = self._held_until - self.now()
             is_due, self._has_unshared_hold = self._has_unshared_hold, False
         if is_due and seconds > TIMER_TOLERANCE:
             try:
@@ -178,8 +178,8 @@ class SharedRateLimiter(Pace):
             if moment is None:
                 continue
             self._has_moment = True
-            yield max(0.0, moment - self._clock())
-            now = self._clock()
+            yield max(0.0, moment - self.now())
+            now = self.now()
             if now < self._held_until - TIMER_TOLERANCE:
                 continue
             if now <= moment + self._latest or late == _MAX_LATE:
@@ -189,7 +189,7 @@ class SharedRateLimiter(Pace):
     def _next_step(self, count: int) -> float | Callable[[], None] | None:
         """Return the next step until ``count`` moments are reserved, ``None`` if they are reserved already."""
         with self._lock:
-            now = self._clock()
+            now = self.now()
             held = self._held_until - now
             if held > TIMER_TOLERANCE:
                 return self.share_hold if self._has_unshared_hold else held
@@ -202,7 +202,7 @@ class SharedRateLimiter(Pace):
 
     def _take(self) -> float | None:
         with self._lock:
-            self._drop_late(self._clock())
+            self._drop_late(self.now())
             if not self._free:
                 return None
             self._used += 1
@@ -215,7 +215,7 @@ class SharedRateLimiter(Pace):
         """
         with self._reserving:
             with self._lock:
-                now = self._clock()
+                now = self.now()
                 self._drop_late(now)
                 if len(self._free) >= count or self._try_at > now:
                     return
@@ -227,7 +227,7 @@ class SharedRateLimiter(Pace):
                 self._failures = (self._failures + 1) % TRIES
                 if not self._failures:
                     raise
-                self._try_at = self._clock() + backoff(self._failures, _FIRST_PAUSE)
+                self._try_at = self.now() + backoff(self._failures, _FIRST_PAUSE)
                 return
             self._is_new = False
             self._failures = 0
@@ -241,7 +241,7 @@ class SharedRateLimiter(Pace):
         return max(1, min(wanted, int(self._pace * MOST_SECONDS)))
 
     def _on_granted(self, granted: ReservedMoments) -> None:
-        now = self._clock()
+        now = self.now()
         if granted.requests_per_second != self._fastest:
             log.info(
                 "requests_per_second of %s is %g now, and was %g: a task that started later read it from the "

@@ -53,9 +53,9 @@ class Batcher:
 
     def __post_init__(self, only: Iterable[Recipient] | None) -> None:
         filters = (self.suppression_filter, self.dnd_filter, self.frequency_filter)
-        self._filters = [one for one in filters if one is not None]
-        self._filter_at_once = max((one.batch_size for one in self._filters), default=0)
-        self._only = None if only is None else {recipient.place: recipient for recipient in only}
+        self._filters = [recipient_filter for recipient_filter in filters if recipient_filter is not None]
+        self._filter_at_once = max((recipient_filter.batch_size for recipient_filter in self._filters), default=0)
+        self._only = None if only is None else {recipient.position: recipient for recipient in only}
         self._ready: deque[Recipient] = deque()
         self._checked_at = self.suppression_filter.checked_at if self.suppression_filter else 0.0
         """When the stored suppression list was last searched for all recipients that were taken from the table."""
@@ -69,7 +69,7 @@ class Batcher:
         for part in parts:
             self._requeued.append(part)
             if self._only is not None:
-                self._only.update((recipient.place, recipient) for recipient in part)
+                self._only.update((recipient.position, recipient) for recipient in part)
 
     async def next(self, pending: int) -> Batch | Wait | None:
         """Return the next batch, ``None`` if no recipient is left, ``WAIT`` if a pending request must end before.
@@ -156,7 +156,7 @@ class Batcher:
         """Remove recipients from ``only``, so that they are not selected again when the send window opens."""
         if self._only is not None:
             for recipient in recipients:
-                self._only.pop(recipient.place, None)
+                self._only.pop(recipient.position, None)
 
     async def _reopen_window(self, pending: int) -> Batch | Wait | None:
         """Return the next batch after a new selection by the send window; ``None`` if no recipient is left."""

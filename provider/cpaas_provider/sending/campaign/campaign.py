@@ -206,8 +206,8 @@ class Campaign:
             while batch := list(islice(recipients, _SUPPRESSIONS_AT_ONCE)):
                 reasons = self.suppressions.find([recipient.address for recipient in batch])
                 for reason in set(reasons.values()):
-                    places = [recipient.place for recipient in batch if reasons.get(recipient.address) == reason]
-                    self.plan.exclude(places, RecipientStatus.SUPPRESSED, reason)
+                    positions = [recipient.position for recipient in batch if reasons.get(recipient.address) == reason]
+                    self.plan.exclude(positions, RecipientStatus.SUPPRESSED, reason)
 
     # What the engine needs.
 

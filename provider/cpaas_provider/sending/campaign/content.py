@@ -136,8 +136,8 @@ class Content:
         """
         return SeriesMessage(
             series,
-            [one.address for one in batch],
-            self.substitutions([one.placeholder_values or "[]" for one in batch]) if self.columns else None,
+            [recipient.address for recipient in batch],
+            self.substitutions([recipient.placeholder_values or "[]" for recipient in batch]) if self.columns else None,
             delivery.external_ref or reference,
             delivery.callback_url(reference, len(batch)),
         )

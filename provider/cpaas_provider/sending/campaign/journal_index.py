@@ -72,7 +72,7 @@ class JournalIndex(SendRequests):
     log: JournalLog
     body: str
     rejected_resends: set[int] = field(default_factory=set, init=False)
-    """The places of recipients of unknown outcome that the service rejected on a resend."""
+    """The positions of recipients of unknown outcome that the service rejected on a resend."""
 
     def replay(self) -> None:
         """Read what earlier tries stored, and set the status of recipients by it; once, after the table is loaded."""
@@ -215,11 +215,12 @@ class JournalIndex(SendRequests):
     def to_resend(self) -> list[Recipient]:
         """Return the recipients of unknown outcome that can be sent to again."""
         rows = self.plan.database.execute(
-            "SELECT place, row, member, address, placeholder_values, pages, zone FROM recipient "
+            "SELECT position, row, member, address, placeholder_values, pages, zone FROM recipient "
             "WHERE status = ? AND address IS NOT NULL AND coalesce(reason, '') != ?",
             (RecipientStatus.UNKNOWN, LEFT_OUT_SINCE),
         ).fetchall()
-        return [recipient for recipient in map(Recipient._make, rows) if recipient.place not in self.rejected_resends]
+        recipients = map(Recipient._make, rows)
+        return [recipient for recipient in recipients if recipient.position not in self.rejected_resends]
 
     def end_resends(self, unknown: str, advice: str) -> None:
         """Raise if recipients are still of unknown outcome.
@@ -280,7 +281,7 @@ class JournalIndex(SendRequests):
 
     def _units(self, members: Sequence[bytes]) -> int:
         """Return the billable units of recipients: their pages now, one where they are not known."""
-        find = "SELECT coalesce(pages, 1) FROM recipient WHERE member = ? ORDER BY place LIMIT 1"
+        find = "SELECT coalesce(pages, 1) FROM recipient WHERE member = ? ORDER BY position LIMIT 1"
         found = (self.plan.database.execute(find, (member,)).fetchone() for member in members)
         return sum(row[0] if row else 1 for row in found)
 

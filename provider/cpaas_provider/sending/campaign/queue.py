@@ -115,7 +115,7 @@ class CampaignQueue:
         call = self.content.build_message(self._series, batch, intent.reference, self.delivery)
         return CampaignRequest(batch, intent, call, units, self.budget.reserve(units), time.time())
 
-    def left(self, request: CampaignRequest) -> None:
+    def on_request_sent(self, request: CampaignRequest) -> None:
         """Count the request, which leaves now."""
         self.progress.requests += 1
         if self.frequency_filter is not None:
@@ -136,13 +136,14 @@ class CampaignQueue:
         self._unknown_in_a_row = 0
         rejected, accepted = split_by_name(request.batch, result.rejected)
         self.progress.sent += len(accepted)
-        left_out = b"".join([one.member for one in rejected])
+        left_out = b"".join([recipient.member for recipient in rejected])
         number = request.intent.number
         ended = Result(number, State.ACCEPTED, (result.id, result.charge, result.balance), left_out=left_out)
         self.index.record(request.intent, request.at, ended)
         self._set_status(accepted, RecipientStatus.SENT, number)
-        addresses, others = [one.address for one in accepted], [one.address for one in rejected]
-        self.delivery.record(request.intent.reference, addresses, result.id, others)
+        addresses = [recipient.address for recipient in accepted]
+        rejected_addresses = [recipient.address for recipient in rejected]
+        self.delivery.record(request.intent.reference, addresses, result.id, rejected_addresses)
         error: Exception | None = None
         try:
             self.budget.record_charge(request.reserved, request.units, result.charge, result.balance)
@@ -241,12 +242,12 @@ class CampaignQueue:
     def _set_status(
         self, recipients: Iterable[Recipient], status: RecipientStatus, request: int | None, reason: str | None = None
     ) -> None:
-        places = [one.place for one in recipients]
+        positions = [recipient.position for recipient in recipients]
         # A resend that is not accepted does not resolve the request that it repeats.
         if not self.is_resend or status is RecipientStatus.SENT:
-            self.index.plan.set_status(places, status, request, reason)
+            self.index.plan.set_status(positions, status, request, reason)
         elif status is RecipientStatus.REJECTED:
-            self.index.rejected_resends.update(places)
+            self.index.rejected_resends.update(positions)
 
     def _too_many_failures(self) -> SendingError | None:
         """Return the error that ends the campaign after too many failures, if any."""

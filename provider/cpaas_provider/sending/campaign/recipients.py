@@ -16,8 +16,8 @@ _ROWS_PER_STATEMENT = 1_000
 
 _TABLES = """
 CREATE TABLE recipient (
-    place INTEGER PRIMARY KEY, row INTEGER, status INTEGER NOT NULL, member BLOB, address TEXT, placeholder_values TEXT,
-    pages INTEGER, encoding TEXT, zone TEXT, request INTEGER, reason TEXT,
+    position INTEGER PRIMARY KEY, row INTEGER, status INTEGER NOT NULL, member BLOB, address TEXT,
+    placeholder_values TEXT, pages INTEGER, encoding TEXT, zone TEXT, request INTEGER, reason TEXT,
     saved_pages INTEGER
 );
 CREATE TABLE request (
@@ -74,14 +74,14 @@ recipient, so it is a failure of the campaign and not a guard."""
 class Recipient(NamedTuple):
     """One recipient, as read from the table.
 
-    :param place: the number of the recipient in the table, from 1
+    :param position: the number of the recipient in the table, from 1
     :param row: the number of its row in the source; 0 for a test recipient
     :param member: the keyed hash of the recipient
     :param placeholder_values: JSON list of the values of the placeholders, in their order; ``None`` without
     :param pages: SMS pages of its text; ``None`` where that is not known
     """
 
-    place: int
+    position: int
     row: int
     member: bytes
     address: str
@@ -187,10 +187,10 @@ class RecipientTable:
             """UPDATE recipient SET status = ?, reason = 'the same recipient as '
                 || CASE first.row WHEN 0 THEN 'a test recipient' ELSE 'row ' || first.row END
             FROM (
-                SELECT member, min(place) AS place FROM recipient WHERE member IS NOT NULL
+                SELECT member, min(position) AS position FROM recipient WHERE member IS NOT NULL
                 GROUP BY member HAVING count(*) > 1
-            ) AS several JOIN recipient AS first ON first.place = several.place
-            WHERE recipient.member = several.member AND recipient.place > several.place""",
+            ) AS several JOIN recipient AS first ON first.position = several.position
+            WHERE recipient.member = several.member AND recipient.position > several.position""",
             (RecipientStatus.DUPLICATE,),
         )
         self.database.execute(
@@ -232,7 +232,7 @@ class RecipientTable:
         marks = ", ".join("?" * len(statuses))
         query = (
             "SELECT status, coalesce(recipient.reason, request.reason) FROM recipient "  # noqa: S608 - only question marks
-            f"LEFT JOIN request ON number = request WHERE row = 0 AND status IN ({marks}) ORDER BY place LIMIT 1"
+            f"LEFT JOIN request ON number = request WHERE row = 0 AND status IN ({marks}) ORDER BY position LIMIT 1"
         )
         found = self.database.execute(query, statuses).fetchone()
         return None if found is None else (RecipientStatus(found[0]), found[1])
@@ -246,15 +246,15 @@ class RecipientTable:
         """Yield the recipients to send to, in order. The status of those already yielded may change meanwhile.
 
         :param zones: only recipients of these time zones; ``None`` for all
-        :param after: only recipients at later places
+        :param after: only recipients at later positions
         """
         condition, values = "", list[Any]()
         if zones is not None:
             condition = f" AND coalesce(zone, '') IN ({', '.join('?' * len(zones))})"
             values = [zone or "" for zone in zones]
         query = (
-            "SELECT place, row, member, address, placeholder_values, pages, zone FROM recipient "  # noqa: S608 - only question marks
-            f"WHERE place > ? AND status = ?{condition} ORDER BY place LIMIT ?"
+            "SELECT position, row, member, address, placeholder_values, pages, zone FROM recipient "  # noqa: S608 - only question marks
+            f"WHERE position > ? AND status = ?{condition} ORDER BY position LIMIT ?"
         )
         while True:
             arguments = (after, RecipientStatus.NOT_SENT, *values, _ROWS_PER_STATEMENT)
@@ -265,32 +265,32 @@ class RecipientTable:
             after = rows[-1][0]
 
     def set_status(
-        self, places: Sequence[int], status: RecipientStatus, request: int | None = None, reason: str | None = None
+        self, positions: Sequence[int], status: RecipientStatus, request: int | None = None, reason: str | None = None
     ) -> None:
-        """Set the status of the recipients at some places. No place may be given twice."""
-        for first, last in [(places[0], places[0])] if len(places) == 1 else _runs(places):
+        """Set the status of the recipients at some positions. No position may be given twice."""
+        for first, last in [(positions[0], positions[0])] if len(positions) == 1 else _runs(positions):
             self.change(
-                "UPDATE recipient SET status = ?, request = ?, reason = ? WHERE place BETWEEN ? AND ?",
+                "UPDATE recipient SET status = ?, request = ?, reason = ? WHERE position BETWEEN ? AND ?",
                 (status, request, reason, first, last),
             )
 
-    def exclude(self, places: Iterable[int], status: RecipientStatus, reason: str | None = None) -> None:
+    def exclude(self, positions: Iterable[int], status: RecipientStatus, reason: str | None = None) -> None:
         """Record that a guard excludes recipients.
 
         A recipient of unknown outcome keeps that status, with the reason ``LEFT_OUT_SINCE``: it is not sent to again.
         """
         self.database.executemany(
             "UPDATE recipient SET reason = CASE status WHEN :unknown THEN :since ELSE :reason END, "
-            "status = CASE status WHEN :unknown THEN :unknown ELSE :status END WHERE place = :place",
+            "status = CASE status WHEN :unknown THEN :unknown ELSE :status END WHERE position = :position",
             (
                 {
-                    "place": place,
+                    "position": position,
                     "status": status,
                     "reason": reason,
                     "unknown": RecipientStatus.UNKNOWN,
                     "since": LEFT_OUT_SINCE,
                 }
-                for place in places
+                for position in positions
             ),
         )
 
@@ -299,7 +299,7 @@ class RecipientTable:
         query = """
             SELECT recipient.row, address, status, pages, request.reference, request.id,
                 coalesce(recipient.reason, request.reason)
-            FROM recipient LEFT JOIN request ON request.number = recipient.request ORDER BY place"""
+            FROM recipient LEFT JOIN request ON request.number = recipient.request ORDER BY position"""
         with closing(self.database.cursor()) as cursor:
             for row, address, status, pages, reference, message_id, reason in cursor.execute(query):
                 yield {
@@ -313,10 +313,10 @@ class RecipientTable:
                 }
 
 
-def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last place of each run of consecutive places. The places of one request have few gaps."""
+def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last of each run of consecutive positions. Those of one request have few gaps."""
     begin = 0
-    for end in range(1, len(places) + 1):
-        if end == len(places) or places[end] != places[end - 1] + 1:
-            yield places[begin], places[end - 1]
+    for end in range(1, len(positions) + 1):
+        if end == len(positions) or positions[end] != positions[end - 1] + 1:
+            yield positions[begin], positions[end - 1]
             begin = end

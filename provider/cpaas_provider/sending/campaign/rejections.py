@@ -54,9 +54,9 @@ def bisect(
 
     :param rejected: the addresses that the service names, in lower case. If there are none, the batch is halved
     """
-    named, others = split_by_name(recipients, rejected)
+    named, remaining = split_by_name(recipients, rejected)
     if named:
-        return named, [others] if others else []
+        return named, [remaining] if remaining else []
     half = len(recipients) // 2
     return (), [tuple(recipients[:half]), tuple(recipients[half:])]
 

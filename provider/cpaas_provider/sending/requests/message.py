@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.recipients.invalid import InvalidRecipientError
-from cpaas_provider.api.recipients.reader import RecipientList, RecipientReader, recipient_key
+from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
 from cpaas_provider.api.text import has_control_character, has_invisible_or_emoji, named_in, placeholders_in, substitute
 from cpaas_provider.api.text.sms import (
     SmsWriter,
@@ -133,10 +133,12 @@ class MessageSpec(SendSpec):
 
     def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
         """Return the request to some of the recipients."""
-        entries = self.entries
+        personalisation = None
+        if (entries := self.entries) is not None:
+            personalisation = [entries[recipient] for recipient in recipients if recipient in entries]
         return self.kind.channel.build_call(
             [self.kind.channel.as_read(recipient) for recipient in recipients],
-            personalisation=None if entries is None else [entries[one] for one in recipients if one in entries],
+            personalisation=personalisation,
             external_ref=reference if self.external_ref is None else self.external_ref,
             callback=callback_url,
             **self.body,
@@ -172,16 +174,16 @@ class MessageSpec(SendSpec):
         texts = {text} if len(entries) < recipients else set()
         for entry in entries:
             texts.add(substitute(text, entry["substitutions"], self.placeholder_format))
-        lengths = [measure_sms(one) for one in texts]
-        others = [count_other_characters(text) for text in texts if not is_gsm7(text)]
+        lengths = [measure_sms(text) for text in texts]
+        remaining = [count_other_characters(text) for text in texts if not is_gsm7(text)]
         fewest, most = min(length.pages for length in lengths), max(length.pages for length in lengths)
         encodings = " and ".join(sorted({length.encoding for length in lengths}))
         pages = most if fewest == most else f"{fewest} to {most}"
         saves = "" if not self.gsm7_saved_pages else f" {describe_savings(self.encoding, self.gsm7_saved_pages)}"
-        if self.encoding and others:
+        if self.encoding and remaining:
             saves += (
-                f" encoding='gsm7' leaves {counted(len(others), 'text')} in UCS-2, with up to "
-                f"{counted(max(others), 'character')} that have no form in GSM-7."
+                f" encoding='gsm7' leaves {counted(len(remaining), 'text')} in UCS-2, with up to "
+                f"{counted(max(remaining), 'character')} that have no form in GSM-7."
             )
         return f"Sending {encodings} SMS, estimated pages: {pages} each, recipients: {recipients}.{saves}"
 
@@ -216,8 +218,14 @@ class MessageRequest(SingleRequest):
     def build_spec(self, connection: SendSettings, probes: Sequence[OutcomeProbe] = ()) -> MessageSpec:
         """Return the one message to all allowed recipients."""
         self._check_texts()
-        found = self._read_recipients(connection)
+        reader = connection.settings.recipient_reader(self.kind.channel.recipients)
+        # If an address comes in several spellings, the first is used, as in a campaign.
+        found = reader.read_list(self.recipients)
+        if found.invalid:
+            raise InvalidRequestError(f"{found.describe_invalid()}. Nothing was sent.")
         recipients = [*found.allowed, *found.not_allowed]
+        if not recipients:
+            raise InvalidRequestError("recipients is empty or not a list. Nothing was sent.")
         if len(recipients) > connection.recipients_per_request:
             raise TooManyRecipientsError(
                 f"{len(recipients)} recipients are too many for one request: recipients_per_request is "
@@ -232,18 +240,17 @@ class MessageRequest(SingleRequest):
                 "Nothing was sent.",
                 len(recipients),
             )
-        entries = self._entries_by_recipient(recipients, connection)
+        entries = self._entries_by_recipient(recipients, reader)
         if entries is not None:
             entries = {recipient: entries[recipient] for recipient in found.allowed if recipient in entries}
         self._check_placeholders(list((entries or {}).values()), len(found.allowed), connection.placeholder_format)
-        saved = self._gsm7_saved_pages(entries, len(found.allowed), connection.placeholder_format)
         # Before anything is recorded, so that the texts of each try have the same hash.
-        body, entries = self._written(entries, connection.placeholder_format)
+        body, entries, saved = self._written(entries, len(found.allowed), connection.placeholder_format)
         return MessageSpec(
             operation=self.operation,
             recipients=tuple(found.allowed),
             body={"sender_id": sender_of(self.kind, self.sender_id, connection), **body},
-            personal=entries and {one: entry["substitutions"] for one, entry in entries.items()},
+            personal=entries and {recipient: entry["substitutions"] for recipient, entry in entries.items()},
             probes=probes,
             not_allowed=len(found.not_allowed),
             kind=self.kind,
@@ -281,79 +288,58 @@ class MessageRequest(SingleRequest):
         check_header_fields(self.kind, texts)
 
     def _written(
-        self, entries: dict[str, Any] | None, placeholder_format: str
-    ) -> tuple[Mapping[str, Any], dict[str, Any] | None]:
-        """Return the fields and the entries of the personalisation as they are sent."""
+        self, entries: dict[str, Any] | None, recipients: int, placeholder_format: str
+    ) -> tuple[Mapping[str, Any], dict[str, Any] | None, int]:
+        """Return the fields and the entries of the personalisation as they are sent.
+
+        :return: also the pages of all recipients that ``encoding="gsm7"`` saves
+        """
         if channel_of(self.operation, self.body) != "sms":
-            return without_byte_order_marks(self.body, self.kind.text_fields), entries
-        names = _names_of(entries)
-        writer = SmsWriter(self.body.get("content"), names, placeholder_format, self.encoding)
-        written = entries and {
-            one: {**entry, "substitutions": writer.substitutions(entry["substitutions"])}
-            for one, entry in entries.items()
-        }
-        return {**self.body, "content": writer.content}, written
-
-    def _gsm7_saved_pages(self, entries: dict[str, Any] | None, recipients: int, placeholder_format: str) -> int:
-        """Return the pages of all recipients that ``encoding="gsm7"`` saves."""
+            return without_byte_order_marks(self.body, self.kind.text_fields), entries, 0
         content = self.body.get("content")
-        if not content or channel_of(self.operation, self.body) != "sms":
-            return 0
-        if not entries and is_gsm7(content):
-            return 0
-        names = _names_of(entries)
-        saved = gsm7_savings(content, names, placeholder_format)
-        own = [[entry["substitutions"].get(name, "") for name in names] for entry in (entries or {}).values()]
-        # The text has no placeholders where a recipient has no entry.
-        return sum(map(saved, own)) + (recipients - len(own)) * saved([""] * len(names))
+        substitutions = [entry["substitutions"] for entry in (entries or {}).values()]
+        names = tuple(dict.fromkeys(name for values in substitutions for name in values))
+        writer = SmsWriter(content, names, placeholder_format, self.encoding)
+        written = entries and {
+            recipient: {**entry, "substitutions": writer.substitutions(entry["substitutions"])}
+            for recipient, entry in entries.items()
+        }
+        saved_pages = 0
+        if content and (entries or not is_gsm7(content)):
+            saved = gsm7_savings(content, names, placeholder_format)
+            own = [[values.get(name, "") for name in names] for values in substitutions]
+            # The text has no placeholders where a recipient has no entry.
+            saved_pages = sum(map(saved, own)) + (recipients - len(own)) * saved([""] * len(names))
+        return {**self.body, "content": writer.content}, written, saved_pages
 
-    def _read_recipients(self, connection: SendSettings) -> RecipientList:
-        # If an address comes in several spellings, the first is used, as in a campaign.
-        found = self._reader(connection).read_list(self.recipients)
-        if found.invalid:
-            raise InvalidRequestError(f"{found.describe_invalid()}. Nothing was sent.")
-        if not (found.allowed or found.not_allowed):
-            raise InvalidRequestError("recipients is empty or not a list. Nothing was sent.")
-        return found
-
-    def _reader(self, connection: SendSettings) -> RecipientReader:
-        return connection.settings.recipient_reader(self.kind.channel.recipients)
-
-    def _entries_by_recipient(self, recipients: Iterable[str], connection: SendSettings) -> dict[str, Any] | None:
+    def _entries_by_recipient(self, recipients: Iterable[str], reader: RecipientReader) -> dict[str, Any] | None:
         """Return the entries of the personalisation by the recipient they name, which must be one of ``recipients``."""
-        given = self.personalisation
-        if given is None:
+        personalisation = self.personalisation
+        if personalisation is None:
             return None
         # A template without native rendering makes a text of a list.
-        entries = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
+        is_list = isinstance(personalisation, Iterable) and not isinstance(personalisation, (str, bytes))
+        entries = list(personalisation) if is_list else [personalisation]
         if not all(isinstance(entry, Mapping) and isinstance(entry.get("substitutions"), Mapping) for entry in entries):
             raise InvalidRequestError(
                 "personalisation must be a list of entries with `to` and `substitutions`, the latter a mapping. "
                 "Nothing was sent."
             )
         spelt = {recipient_key(recipient): recipient for recipient in recipients}
-        named = {recipient_key(self._entry_recipient(entry, connection)): entry for entry in entries}
+        named = {recipient_key(_entry_recipient(entry, reader)): entry for entry in entries}
         if len(named) < len(entries):
             raise InvalidRequestError("personalisation names a recipient twice. Nothing was sent.")
         if not named.keys() <= spelt.keys():
             raise InvalidRequestError("personalisation names a recipient that is not in recipients. Nothing was sent.")
-        return {spelt[one]: _readable_entry(entry, spelt[one]) for one, entry in named.items()}
-
-    def _entry_recipient(self, entry: Mapping[str, Any], connection: SendSettings) -> str:
-        try:
-            return self._reader(connection).read(entry["to"])
-        except (KeyError, InvalidRecipientError):
-            raise InvalidRequestError(
-                "A personalisation entry has no valid recipient in `to`. Nothing was sent."
-            ) from None
+        return {spelt[key]: _readable_entry(entry, spelt[key]) for key, entry in named.items()}
 
     def _check_placeholders(self, entries: Sequence[Any], recipients: int, placeholder_format: str) -> None:
         """Refuse to send ``Dear {name}``: a recipient without a value would read the placeholder."""
         texts = [text for name in self.kind.text_fields if isinstance(text := self.body.get(name), str)]
         values = [entry["substitutions"] for entry in entries]
-        given = {name for own in values for name in own}
+        with_values = {name for own in values for name in own}
         used = {name for text in texts for name in placeholders_in(text, placeholder_format)}
-        used |= {name for text in texts for name in named_in(text, given, placeholder_format)}
+        used |= {name for text in texts for name in named_in(text, with_values, placeholder_format)}
         complete = sum(1 for own in values if all(own.get(name) for name in used))
         if used and complete < recipients:
             raise MissingValuesError(
@@ -365,7 +351,7 @@ class MessageRequest(SingleRequest):
             )
         if broken := sorted(
             name
-            for name in named_in(self.body.get("subject") or "", given, placeholder_format)
+            for name in named_in(self.body.get("subject") or "", with_values, placeholder_format)
             if any(has_control_character(own.get(name) or "") for own in values)
         ):
             raise InvalidRequestError(
@@ -384,9 +370,11 @@ def without_byte_order_marks(fields: Mapping[str, Any], names: Iterable[str]) ->
     return {**fields, **texts}
 
 
-def _names_of(entries: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return the names of all placeholders that entries of the personalisation have values of."""
-    return tuple(dict.fromkeys(name for entry in (entries or {}).values() for name in entry["substitutions"]))
+def _entry_recipient(entry: Mapping[str, Any], reader: RecipientReader) -> str:
+    try:
+        return reader.read(entry["to"])
+    except (KeyError, InvalidRecipientError):
+        raise InvalidRequestError("A personalisation entry has no valid recipient in `to`. Nothing was sent.") from None
 
 
 def _readable_entry(entry: Mapping[str, Any], recipient: str) -> dict[str, Any]:

@@ -123,10 +123,10 @@ def build_content(spec: CampaignSpec, connection: CpaasConnection) -> Content:
     )
 
 
-def _defaults(given: Mapping[str, Any]) -> dict[str, str]:
+def _defaults(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the values of placeholders where a row has none."""
     defaults = {}
-    for name, value in given.items():
+    for name, value in values.items():
         # A text is the author's own, so it may be the word "None".
         text = trim_invisible(value) if isinstance(value, str) else readable_text(value)
         if not text:
@@ -136,12 +136,12 @@ def _defaults(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _columns(spec: CampaignSpec, texts: list[str], placeholder_format: str) -> dict[str, str]:
-    given = spec.substitutions
-    if given is None:
+    substitutions = spec.substitutions
+    if substitutions is None:
         # The provider cannot read the placeholders of a template that the service stores.
         return {name: name for text in texts for name in placeholders_in(text, placeholder_format)}
-    if isinstance(given, Mapping):
-        return {str(name): str(column) for name, column in given.items()}
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if isinstance(substitutions, Mapping):
+        return {str(name): str(column) for name, column in substitutions.items()}
+    if isinstance(substitutions, str) or not isinstance(substitutions, Iterable):
         raise AirflowFailException("substitutions must be a mapping or a list of columns. Nothing was sent.")
-    return {str(name): str(name) for name in given}
+    return {str(name): str(name) for name in substitutions}

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.campaign.journal_index import TrackedRequest
     from cpaas_provider.sources.base import Source
     from cpaas_provider.tasks.campaign.spec import CampaignSpec
-    from cpaas_provider.tasks.delivery.tracker import DeliveryTracker
     from cpaas_provider.tasks.runtime import TaskRuntime
 
 _REPLACED = (
@@ -90,10 +89,6 @@ class CampaignRunner(BulkAttempt):
         self._stats = LoadStats()
         self._is_tracked = False
         self._confirmations = Confirmations(runtime) if spec.on_limit == "ask" and not spec.dry_run else None
-
-    @property
-    def _tracker(self) -> DeliveryTracker | None:
-        return self._reports.tracker if self._reports else None
 
     def run(self) -> dict[str, Any]:
         """Plan, send and report.
@@ -188,7 +183,7 @@ class CampaignRunner(BulkAttempt):
 
     def record_end(self) -> None:
         """Record the number of recipients accepted, for sensors that wait for their delivery."""
-        campaign, tracker = self._campaign, self._tracker
+        campaign, tracker = self._campaign, self._reports.tracker if self._reports else None
         if campaign is None or not campaign.is_prepared or tracker is None or not campaign.log.has_head:
             return
         counts = campaign.plan.counts()
@@ -221,7 +216,8 @@ class CampaignRunner(BulkAttempt):
 
     def _build_report(self, campaign: Campaign) -> dict[str, Any]:
         # A report on the account's webhook does not name the campaign.
-        return build_report(campaign, self._stats, self._spec, "callback" if self._tracker else None)
+        is_tracked = self._reports is not None and self._reports.tracker is not None
+        return build_report(campaign, self._stats, self._spec, "callback" if is_tracked else None)
 
     def _refuse(self, asked: Confirmation) -> None:
         """End the try if a user did not confirm what a limit had stopped.
@@ -257,10 +253,10 @@ class CampaignRunner(BulkAttempt):
         if spec.substitutions:
             # If the list is empty, what looks like a placeholder is plain text.
             refuse_unknown_placeholders(content)
-        if spec.encoding and content.writer and (others := content.writer.count_other_characters()):
+        if spec.encoding and content.writer and (unchanged := content.writer.count_other_characters()):
             runtime.log.warning(
                 "encoding is 'gsm7', but the text stays UCS-2: %s of it have no form in GSM-7.",
-                counted(others, "character"),
+                counted(unchanged, "character"),
             )
         journal = self._open_journal()
         if self.has_task_journal and journal.is_new:
@@ -302,10 +298,12 @@ class CampaignRunner(BulkAttempt):
         )
         # Before the source is read: if it cannot be read, the report still has what earlier tries sent.
         self._campaign, self._stats = campaign, loader.stats
-        suppression_list = self._source("suppression_list", spec.suppression_list)
-        source = self._source("source", spec.source)
-        if source is None:
+        suppression_list = None
+        if spec.suppression_list is not None:
+            suppression_list = self._read_source("suppression_list", spec.suppression_list)
+        if spec.source is None:
             raise AirflowFailException("source is empty. Nothing was sent.")
+        source = self._read_source("source", spec.source)
         campaign.prepare(
             loader,
             source,
@@ -315,16 +313,13 @@ class CampaignRunner(BulkAttempt):
         )
         return campaign
 
-    def _source(self, field: str, given: Any) -> Source | None:
-        return None if given is None else self._read_source(field, given)
-
     def _tests(self) -> Source | None:
-        given = self._spec.test_recipients
-        if given is None:
+        recipients = self._spec.test_recipients
+        if recipients is None:
             return None
-        if isinstance(given, str) or not isinstance(given, Iterable):
+        if isinstance(recipients, str) or not isinstance(recipients, Iterable):
             raise AirflowFailException("test_recipients must be a list. Nothing was sent.")
-        items = list(given)
+        items = list(recipients)
         if any(isinstance(item, Mapping) and not has_content(item.values()) for item in items):
             # It would be no row, and the campaign would be sent without this test.
             raise AirflowFailException("test_recipients has an entry without any value. Nothing was sent.")

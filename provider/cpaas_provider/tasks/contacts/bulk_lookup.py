@@ -249,7 +249,7 @@ class BulkLookup(BulkAttempt):
             self._runtime.log.info("%s: %s so far.", self._runtime.task_type, _in_words(self._counts))
 
     def _report(self) -> dict[str, Any]:
-        most = sorted(self._countries.items(), key=lambda one: (-one[1], one[0]))[:_COUNTRIES_SHOWN]
+        most = sorted(self._countries.items(), key=lambda country: (-country[1], country[0]))[:_COUNTRIES_SHOWN]
         return {**self._counts, "countries": dict(most), "results_path": redacted_path(self._spec.results_path)}
 
 

@@ -127,7 +127,7 @@ class RowUpsertById(Attempt):
             if not self.create_if_missing or not runtime.run(_is_gone(runtime, row_id, rejection, updates=True)):
                 raise
             runtime.log.info("The list no longer has a row with this id. Creating a new one.")
-            return self.creation.send()
+            return self.creation.run(has_begun=True)
         result = _result(row.id)
         runtime.log_done(result)
         return result

@@ -78,19 +78,18 @@ class SingleSend(Attempt):
     runtime: TaskRuntime
     _journal: Journal | None = field(default=None, init=False)
 
-    def run(self) -> dict[str, Any]:
-        """Log the begin, and send, or send what is left."""
-        _ = self.runtime.async_client
-        self.runtime.log_begin()
-        return self.send()
+    def run(self, *, has_begun: bool = False) -> dict[str, Any]:
+        """Send, or send what is left.
 
-    def send(self) -> dict[str, Any]:
-        """Send, or send what is left."""
-        log = self.runtime.log
+        :param has_begun: whether the begin of the task is logged
+        """
+        if not has_begun:
+            _ = self.runtime.async_client
+            self.runtime.log_begin()
         sender = SingleSender(self.request, self.options, self.report_options, self.runtime)
         self._journal = open_journal(self.runtime, self.options)
         try:
-            spec = sender.build_spec()
+            spec = self.request.build_spec(self.runtime.connection, sender.reports.probes())
         except (InvalidRequestError, NoRecipientsError) as error:
             if Outcome.of(self._journal.records):
                 raise AirflowFailException(f"{error} {PARTIALLY_SENT}") from None
@@ -99,7 +98,7 @@ class SingleSend(Attempt):
         outcome = sender.send(state)
         sender.check_left_out(outcome)
         if outcome.accepted and outcome.earlier:
-            log.info("%s", task_log.nothing_left())
+            self.runtime.log.info("%s", task_log.nothing_left())
         result = sender.build_result(outcome)
         self.runtime.log_done(result)
         return result
@@ -127,13 +126,9 @@ class SingleSender:
         self._request = request
         self._options = options
         self._runtime = runtime
-        self._reports = DeliveryReports(report_options, runtime)
+        self.reports = DeliveryReports(report_options, runtime)
         self.stop = runtime.stop
         self.cli_address = runtime.cli_address
-
-    def build_spec(self) -> SendSpec:
-        """Return what is to be sent, checked as far as possible before anything leaves."""
-        return self._request.build_spec(self._runtime.connection, self._reports.probes())
 
     def open_state(self, spec: SendSpec, journal: Journal) -> SingleSendState:
         """Return the status of the recipients of a send."""
@@ -146,7 +141,7 @@ class SingleSender:
             )
         scope = self._request.suppression_scope if options.use_suppression_list else None
         suppressions = StoredSuppressionList(runtime, *scope) if scope else None
-        return SingleSendState(spec, journal, self._reports, suppressions=suppressions, frequency_cap=frequency_cap)
+        return SingleSendState(spec, journal, self.reports, suppressions=suppressions, frequency_cap=frequency_cap)
 
     def send(self, state: SingleSendState, *, waits: bool = False) -> Outcome:
         """Send, or send what is left.
@@ -156,7 +151,7 @@ class SingleSender:
         options = self._options
         policy = UnknownPolicy(OnUnknown(options.on_unknown), options.unknown_timeout, state.spec.probes)
         client = self._runtime.async_client
-        return self._runtime.run(send_once(state, client, self, self._reports, policy, waits=waits))
+        return self._runtime.run(send_once(state, client, self, self.reports, policy, waits=waits))
 
     def check_may_send(self) -> None:
         """Raise where the run does not send, or where delivery reports would be lost."""
@@ -164,7 +159,7 @@ class SingleSender:
             self._runtime.check_run_may_send(
                 allow_backfill=self._options.allow_backfill, max_lateness=self._options.max_lateness
             )
-        self._reports.begin()
+        self.reports.begin()
 
     def check_left_out(self, outcome: Outcome) -> None:
         """Check that guards did not leave out all recipients.
@@ -187,7 +182,7 @@ class SingleSender:
         """Return the result of a single send, as small JSON, and record it for the pages in Airflow's UI."""
         result = {
             **self._request.result(outcome),
-            **self._reports.result_fields(),
+            **self.reports.result_fields(),
             "unknown_recipients": outcome.unknown_recipients,
             "unknown_references": [entry.reference for entry in outcome.unknown],
         }

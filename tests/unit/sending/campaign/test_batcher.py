@@ -25,7 +25,7 @@ def taken(batcher: Batcher, plan: RecipientTable, *, under_way: int = 0) -> Any:
     people = asyncio.run(batcher.next(under_way))
     if not isinstance(people, tuple):
         return people
-    plan.set_status([recipient.place for recipient in people], RecipientStatus.SENT)
+    plan.set_status([recipient.position for recipient in people], RecipientStatus.SENT)
     return [recipient.row for recipient in people]
 
 
@@ -59,7 +59,7 @@ def test_parts_of_a_rejected_batch_come_next() -> None:
 def test_selected_recipients_are_batched_whatever_their_status() -> None:
     plan = plan_of(*phones(5))
     some = [recipient for recipient in plan.not_sent() if recipient.row in (2, 5)]
-    plan.set_status([recipient.place for recipient in some], RecipientStatus.UNKNOWN)
+    plan.set_status([recipient.position for recipient in some], RecipientStatus.UNKNOWN)
     assert everything(Batcher(plan, 10, Budget(), only=some), plan) == [[2, 5]]
 
 
@@ -170,7 +170,7 @@ class TestSendWindow:
         clock = SimpleNamespace(now=NINE + timedelta(hours=7, minutes=59))
         plan = self.plan(*[None] * 3)
         people = list(plan.not_sent())
-        plan.set_status([recipient.place for recipient in people], RecipientStatus.UNKNOWN)
+        plan.set_status([recipient.position for recipient in people], RecipientStatus.UNKNOWN)
         batcher = Batcher(plan, 1, Budget(), window=self.WINDOW, only=people, clock=lambda: clock.now)
         assert taken(batcher, plan) == [1]
         clock.now += timedelta(minutes=1)
@@ -184,7 +184,7 @@ class TestSendWindow:
     def test_resend_takes_recipients_by_their_own_time_zones(self) -> None:
         plan = self.plan("Asia/Tokyo", None, "America/New_York", None)
         people = list(plan.not_sent())
-        plan.set_status([recipient.place for recipient in people], RecipientStatus.UNKNOWN)
+        plan.set_status([recipient.position for recipient in people], RecipientStatus.UNKNOWN)
         batcher = Batcher(plan, 10, Budget(), window=self.WINDOW, only=people, clock=lambda: NINE)
         assert taken(batcher, plan) == [2, 4]
         with pytest.raises(OutsideSendWindowError):
@@ -194,7 +194,7 @@ class TestSendWindow:
         clock = SimpleNamespace(now=NINE)
         plan = self.plan(*[None] * 4)
         people = list(plan.not_sent())
-        plan.set_status([recipient.place for recipient in people], RecipientStatus.UNKNOWN)
+        plan.set_status([recipient.position for recipient in people], RecipientStatus.UNKNOWN)
         batcher = Batcher(plan, 4, Budget(), window=self.WINDOW, only=people, clock=lambda: clock.now)
         pack = asyncio.run(batcher.next(0))
         assert isinstance(pack, tuple)
@@ -211,7 +211,7 @@ class TestDnd:
             batch_size = 100
 
             async def filter(self, people: Sequence[Recipient]) -> list[Recipient]:
-                plan.set_status([one.place for one in people if one.row % 2], RecipientStatus.DND)
+                plan.set_status([one.position for one in people if one.row % 2], RecipientStatus.DND)
                 return [one for one in people if not one.row % 2]
 
         batcher = Batcher(plan, 100, Budget(), dnd_filter=Even())  # type: ignore[arg-type]  # as much as it uses of it

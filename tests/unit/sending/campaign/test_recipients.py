@@ -88,7 +88,7 @@ def test_counts_follow_every_change() -> None:
         assert plan.counts()[RecipientStatus.NOT_SENT] == 4
         plan.set_status([2], RecipientStatus.SENT)
         assert plan.counts()[RecipientStatus.NOT_SENT] == 3
-        plan.database.execute("UPDATE recipient SET status = ? WHERE place = 3", (RecipientStatus.UNKNOWN,))
+        plan.database.execute("UPDATE recipient SET status = ? WHERE position = 3", (RecipientStatus.UNKNOWN,))
         counts = plan.counts()
         assert (counts[RecipientStatus.NOT_SENT], counts[RecipientStatus.UNKNOWN]) == (2, 1)
         counts.clear()
@@ -128,7 +128,7 @@ def test_recipients_can_be_iterated_while_their_status_changes() -> None:
         seen = []
         for recipient in plan.not_sent():
             seen.append(recipient.address)
-            plan.set_status([recipient.place], RecipientStatus.SENT)
+            plan.set_status([recipient.position], RecipientStatus.SENT)
         assert seen == people
         assert plan.counts()[RecipientStatus.SENT] == 3500
 

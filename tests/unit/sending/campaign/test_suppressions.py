@@ -52,7 +52,7 @@ def batcher_of(plan: RecipientTable, suppressions: SuppressionList, clock: Pace,
 def take(batcher: Batcher, plan: RecipientTable) -> list[int]:
     batch = asyncio.run(batcher.next(0))
     assert isinstance(batch, tuple)
-    plan.set_status([recipient.place for recipient in batch], RecipientStatus.SENT)
+    plan.set_status([recipient.position for recipient in batch], RecipientStatus.SENT)
     return [recipient.row for recipient in batch]
 
 

@@ -71,7 +71,7 @@ class WrittenJournal:
                 await begin(writer, request.intent)
 
         asyncio.run(write())
-        queue.left(request)
+        queue.on_request_sent(request)
         return next(one for one in self.records if one.number == request.intent.number)
 
     def end(

@@ -74,9 +74,9 @@ def export_map(key_map: KeyMap, path: Path, progress: Progress, *, with_secret: 
     :raises DatabaseError: when the database cannot be used
     """
     with released(key_map.lease(owner_of("export-map"))) as lease:
-        others = [other.owner for other in leases_of(key_map) if other.owner != lease.owner]
-        if others:
-            raise MapFileError(f"{others[0]} writes to this contact map now. Nothing was exported. Try again later.")
+        owners = [held.owner for held in leases_of(key_map) if held.owner != lease.owner]
+        if owners:
+            raise MapFileError(f"{owners[0]} writes to this contact map now. Nothing was exported. Try again later.")
         try:
             with create_text_file(path) as file:
                 count = _write(key_map, file, lease, progress, with_secret=with_secret)

@@ -96,16 +96,16 @@ class DndFilter:
         :param asked: the numbers that were looked up just now
         """
         permitted = list[Recipient]()
-        dnd_places, failed = list[int](), list[int]()
+        dnd_positions, failed = list[int](), list[int]()
         for recipient in recipients:
             dnd = flags.get(recipient.address)
             if dnd:
-                dnd_places.append(recipient.place)
+                dnd_positions.append(recipient.position)
             elif dnd is not None or self.on_error is not OnLookupError.SKIP:
                 permitted.append(recipient)
             elif recipient.address in asked:
-                failed.append(recipient.place)
-        self.plan.exclude(dnd_places, RecipientStatus.DND)
+                failed.append(recipient.position)
+        self.plan.exclude(dnd_positions, RecipientStatus.DND)
         self.plan.exclude(failed, RecipientStatus.LOOKUP_FAILED, "could not be looked up")
         return permitted
 

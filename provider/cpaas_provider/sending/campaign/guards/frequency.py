@@ -27,33 +27,34 @@ class FrequencyFilter:
     cap: FrequencyCap
     is_resend: bool = field(kw_only=True)
     _not_sent: dict[int, str] = field(default_factory=dict, init=False)
-    """The addresses of recipients that are counted and not sent to yet, by place."""
+    """The addresses of recipients that are counted and not sent to yet, by position."""
 
     async def filter(self, recipients: Sequence[Recipient]) -> list[Recipient]:
         """Return the recipients that may be sent to, in order. The others are marked in the table."""
         if not recipients:
             return []
-        addresses = [one.address for one in recipients]
+        addresses = [recipient.address for recipient in recipients]
         try:
             capped = await in_thread(lambda: self.cap.reserve(addresses))
         except BaseException:
             # Some of them may be counted.
             self.not_sent(recipients)
             raise
-        self.plan.exclude([one.place for one in recipients if one.address in capped], RecipientStatus.FREQUENCY_CAPPED)
-        permitted = [one for one in recipients if one.address not in capped]
+        positions = [recipient.position for recipient in recipients if recipient.address in capped]
+        self.plan.exclude(positions, RecipientStatus.FREQUENCY_CAPPED)
+        permitted = [recipient for recipient in recipients if recipient.address not in capped]
         self.not_sent(permitted)
         return permitted
 
     def sent(self, recipients: Iterable[Recipient]) -> None:
         """Keep the count of recipients, because a request to them leaves: they may get the message."""
-        for one in recipients:
-            self._not_sent.pop(one.place, None)
+        for recipient in recipients:
+            self._not_sent.pop(recipient.position, None)
 
     def not_sent(self, recipients: Iterable[Recipient]) -> None:
         """Release the count of recipients when the filter is closed: they certainly did not get the message."""
         if not self.is_resend:
-            self._not_sent.update((one.place, one.address) for one in recipients)
+            self._not_sent.update((recipient.position, recipient.address) for recipient in recipients)
 
     async def close(self) -> None:
         """Release the messages that were counted and not sent."""

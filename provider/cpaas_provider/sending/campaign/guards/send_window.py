@@ -37,15 +37,15 @@ class SendWindow:
     zone: str
 
     @classmethod
-    def read(cls, given: Any, zone: str | None) -> SendWindow:
+    def read(cls, window: Any, zone: str | None) -> SendWindow:
         """Return the window of an author's argument such as ``("09:00", "20:00")``.
 
         :param zone: the author's ``timezone``
         :raises ValueError: when one of them cannot be used
         """
-        is_pair = isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2
+        is_pair = isinstance(window, Sequence) and not isinstance(window, str) and len(window) == 2
         try:
-            opens, closes = map(time.fromisoformat, given) if is_pair else (None, None)
+            opens, closes = map(time.fromisoformat, window) if is_pair else (None, None)
         except (ValueError, TypeError):
             opens = closes = None
         if opens is None or closes is None or opens == closes or opens.tzinfo or closes.tzinfo:

@@ -50,8 +50,8 @@ class SuppressionFilter:
         if not reasons:
             return list(recipients)
         for reason in set(reasons.values()):
-            places = [recipient.place for recipient in recipients if reasons.get(recipient.address) == reason]
-            self.plan.exclude(places, RecipientStatus.SUPPRESSED, reason)
+            positions = [recipient.position for recipient in recipients if reasons.get(recipient.address) == reason]
+            self.plan.exclude(positions, RecipientStatus.SUPPRESSED, reason)
         permitted = [recipient for recipient in recipients if recipient.address not in reasons]
         added = counted(len(recipients) - len(permitted), "recipient")
         log.info("Added to the suppression list since the campaign began, and left out: %s.", added)
