@@ -46,6 +46,7 @@ def look_at_pages(watched: WatchedBrowser, url: str, reference: str) -> list[str
         f"campaigns/{reference}",
         f"deliveries?campaign={reference}",
         "campaigns/unheard-of",
+        "over-time",
         "contact-syncs",
         "passcodes",
         "airtime",

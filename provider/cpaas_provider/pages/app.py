@@ -13,7 +13,7 @@ from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Re
 
 from cpaas_provider.database.activity.progress import CAMPAIGN, CONTACT_SYNC
 from cpaas_provider.database.database import Database
-from cpaas_provider.pages import activity, details, search
+from cpaas_provider.pages import activity, details, over_time, search
 from cpaas_provider.pages.access import Viewer
 from cpaas_provider.pages.base import LazyDatabase, PageRoute, Pages, TaskStates, check_text, fail
 from cpaas_provider.pages.campaigns import BadQuestionError, Filter, read_key
@@ -80,6 +80,11 @@ def _routes(viewer: Callable[..., Viewer], pages: Pages) -> APIRouter:
     @router.get("/campaigns/{reference:path}")
     def campaign(request: Request, reference: str, user: User) -> Response:
         return details.campaign_page(pages, request, user, reference)
+
+    @router.get("/over-time")
+    def campaigns_over_time(request: Request, user: User, wanted: ListFilter) -> Response:
+        """Show campaigns by day and by network, or the same as JSON with `Accept: application/json`."""
+        return over_time.over_time_page(pages, request, user, wanted)
 
     @router.get("/deliveries")
     def deliveries(

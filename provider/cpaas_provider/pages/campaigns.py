@@ -68,16 +68,19 @@ def write_key(moment: datetime, reference: str) -> str:
     return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat()}{_SEPARATOR}{reference}"
 
 
-def page_of(query: Select[Any], moment: Any, reference: Any, before: tuple[datetime, str] | None) -> Select[Any]:
+def page_of(
+    query: Select[Any], moment: Any, reference: Any, before: tuple[datetime, str] | None, rows: int = PAGE_ROWS
+) -> Select[Any]:
     """Return a query for the rows of one page, newest first, and one more if there is a further page.
 
     :param moment: the column with the time of a row
     :param reference: the column that tells rows of the same time apart
     :param before: the key of the last row of the previous page
+    :param rows: the most rows of a page
     """
     if before is not None:
         query = query.where(tuple_(moment, reference) < tuple_(*before))
-    return query.order_by(moment.desc(), reference.desc()).limit(PAGE_ROWS + 1)
+    return query.order_by(moment.desc(), reference.desc()).limit(rows + 1)
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,9 @@ def connections_by_dag(connection: Connection, kind: str) -> dict[str, set[str]]
     return found
 
 
-def list_names(connection: Connection, dag_ids: Iterable[str], wanted: Filter, kind: str) -> list[tuple[datetime, str]]:
+def list_names(
+    connection: Connection, dag_ids: Iterable[str], wanted: Filter, kind: str, most: int = PAGE_ROWS
+) -> list[tuple[datetime, str]]:
     """Return the keys of the newest rows of some DAGs: those of one page, and one more if there is a further page."""
     columns = task_progress.c
     allowed = [dag_id for dag_id in sorted(dag_ids) if wanted.dag_id in (None, dag_id)]
@@ -141,5 +146,5 @@ def list_names(connection: Connection, dag_ids: Iterable[str], wanted: Filter, k
     if wanted.last is not None:
         # Not "before the next midnight": the last possible date has none.
         query = query.where(columns.started_at <= datetime.combine(wanted.last, time.max, UTC))
-    rows = connection.execute(page_of(query, columns.started_at, columns.reference, wanted.before))
+    rows = connection.execute(page_of(query, columns.started_at, columns.reference, wanted.before, most))
     return [(row.started_at, row.reference) for row in rows]

@@ -66,7 +66,7 @@ def campaign_page(pages: Pages, request: Request, viewer: Viewer, reference: str
         row=row,
         brake=brake,
         stops=stops,
-        chart=charts.over_time(buckets, STATUSES, "Delivery reports over time"),
+        chart=charts.over_time(buckets, STATUSES, "Delivery reports over time", since=row.record.started_at),
         kinds=reported_statuses(buckets),
         command=_cli_arguments(row.record),
         refresh=refresh_of([row]),

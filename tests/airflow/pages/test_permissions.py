@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from cpaas_provider.database.database import open_database
 from tests.unit.pages.recorded import campaign
 
-PATHS = ("campaigns", "campaigns/of-mine", "contact-syncs", "passcodes", "airtime", "reports", "search")
+PATHS = ("campaigns", "campaigns/of-mine", "over-time", "contact-syncs", "passcodes", "airtime", "reports", "search")
 
 
 @pytest.fixture(scope="module")

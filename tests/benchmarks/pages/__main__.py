@@ -59,6 +59,7 @@ def pages_of(filled: Filled) -> dict[str, tuple[str, dict[str, str] | None]]:
         "campaigns, last page": ("/campaigns?before=2000-01-01T00:00:00~x", None),
         "a campaign": (f"/campaigns/{filled.small}", None),
         "the largest campaign": (f"/campaigns/{filled.large}", None),
+        "over time": ("/over-time", None),
         "contact syncs": ("/contact-syncs", None),
         "passcodes, 7 days": ("/passcodes?days=7", None),
         "passcodes, 90 days": ("/passcodes?days=90", None),

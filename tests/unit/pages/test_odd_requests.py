@@ -19,6 +19,7 @@ NASTY = [
 ]  # fmt: skip
 PARAMETERS = {
     "campaigns": ("conn_id", "dag_id", "first", "last", "before"),
+    "over-time": ("conn_id", "dag_id", "first", "last", "before"),
     "contact-syncs": ("conn_id", "dag_id", "first", "last", "before"),
     "passcodes": ("days",),
     "airtime": ("days", "before"),
