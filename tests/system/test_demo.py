@@ -255,12 +255,14 @@ class TestWhatItLeaves:
         assert run(kept.home, "stop")[0] == 0
         assert [process for one in started for process in one.processes()] == []
 
-    def test_nothing_after_ctrl_c(self, tmp_path):
+    def test_nothing_after_ctrl_c_and_no_other_runs_beside_it(self, tmp_path):
         home = tmp_path / "home"
         demo = start(home, "run")
         started = wait_until_started(home)
+        status, refused = run(home, "run")
         demo.send_signal(signal.SIGINT)
         printed, _ = demo.communicate(timeout=60)
+        assert (status, "Another demo is running" in refused) == (1, True), refused
         assert demo.returncode == 130, printed
         assert [process for one in started for process in one.processes()] == []
 
@@ -273,13 +275,3 @@ class TestWhatItLeaves:
         assert all(one.processes() for one in started)
         assert run(home, "stop")[0] == 0
         assert [process for one in started for process in one.processes()] == []
-
-    def test_refuses_to_run_beside_itself(self, tmp_path):
-        home = tmp_path / "home"
-        demo = start(home, "run")
-        wait_until_started(home)
-        status, printed = run(home, "run")
-        demo.send_signal(signal.SIGINT)
-        demo.communicate(timeout=60)
-        assert status == 1
-        assert "Another demo is running" in printed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema.delivery import reports
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
 from cpaas_provider.delivery.tracking.retention import prune
+from tests.airflow_database import make_airflow_database
 from tests.airflow_home import settings_for, without_airflow
 from tests.ports import reserved_ports
 from tests.processes import Started
@@ -113,7 +113,7 @@ def receiving(
     (port,) = reserved_ports(1)
     with a_store(postgres, store_at or folder) as store:
         environment = _environment(folder, through(store))
-        subprocess.run([_AIRFLOW, "db", "migrate"], env=environment, capture_output=True, timeout=300, check=True)
+        make_airflow_database(folder / "airflow")
         _let_user_in(folder / "airflow")
         log = folder / "receiver.log"
         command = _command(port, mounted, workers)
@@ -135,7 +135,6 @@ def _command(port: int, mounted: bool, workers: int) -> list[str]:
 
 def _let_user_in(home: Path) -> None:
     # SimpleAuthManager takes a password file that is there already, and then prints none.
-    home.mkdir(parents=True, exist_ok=True)
     (home / "simple_auth_manager_passwords.json.generated").write_text(json.dumps({UI_USER: UI_PASSWORD}))
 
 
