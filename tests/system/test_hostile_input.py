@@ -38,9 +38,9 @@ HOSTILE_PATHS = [
 """URLs near the longest that the server reads."""
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    with receiving(tmp_path, None, mounted=True) as running:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with receiving(tmp_path_factory.mktemp("receiver"), None, mounted=True) as running:
         yield running
 
 
