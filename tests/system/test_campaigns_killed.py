@@ -42,9 +42,7 @@ def killing(postgres, tmp_path, request):
 def test_sample_of_kills_breaks_no_promise(killing):
     # Where the machine is busy, few kills find a process that sends.
     for _ in range(MOST_ROUNDS):
-        killing.round(
-            Plan(whole=1, mapped=1, kills=7, outages=1, foul=True, each=1, size=2_000, broken=("forgetful",))
-        )
+        killing.round(Plan(whole=1, mapped=1, kills=7, outages=1, foul=True, each=1, size=2_000, broken=("forgetful",)))
         if killing.outcome.died >= 3 and killing.outcome.seen("forgetful"):
             break
     print(killing.outcome)

@@ -16,6 +16,8 @@ from cpaas_provider.api.client import CpaasClient
 from tests.airflow.harness.command_line import CommandLine, CommandResult
 from tests.sandbox import Sandbox
 
+Ping = Callable[..., CommandResult]
+
 
 @pytest.fixture
 def airflow(
@@ -28,7 +30,7 @@ def airflow(
 
 
 @pytest.fixture
-def ping(airflow: CommandLine, sandbox: Sandbox) -> Callable[..., CommandResult]:
+def ping(airflow: CommandLine, sandbox: Sandbox) -> Ping:
     """Run ``airflow cpaas ping`` on a connection to the service, changed as given."""
 
     def call(**changes: Any) -> CommandResult:
@@ -39,14 +41,14 @@ def ping(airflow: CommandLine, sandbox: Sandbox) -> Callable[..., CommandResult]
 
 
 class TestPing:
-    def test_valid_connection_is_reported_without_a_charge(self, ping: Callable[..., CommandResult], sandbox: Sandbox) -> None:
+    def test_valid_connection_is_reported_without_a_charge(self, ping: Ping, sandbox: Sandbox) -> None:
         done = ping()
         assert done.status == 0, done.err
         assert f"Connected to {sandbox.url}. The API key is accepted" in done.out
         assert sandbox.counters()["accepted"] == {"get_contact_table": 1}
         assert sandbox.counters()["charged"] == 0
 
-    def test_wrong_key(self, ping: Callable[..., CommandResult]) -> None:
+    def test_wrong_key(self, ping: Ping) -> None:
         done = ping(password="sk_of_somebody_else")
         assert done.status == 1
         assert "Wrong API key" in done.err

@@ -20,7 +20,7 @@ import psutil
 from tests import journals
 from tests.airflow_database import make_airflow_database
 from tests.processes import Started
-from tests.system.standalone import USER, Standalone, StandaloneError, is_answering, wait_for
+from tests.system.standalone import USER, Standalone, is_answering, wait_for
 
 API_SERVER, SCHEDULER = "api-server", "scheduler"
 PARTS = (API_SERVER, SCHEDULER, "dag-processor", "triggerer")
