@@ -114,7 +114,7 @@ def test_lowest_versions_run_one_case_of_each_function_and_database() -> None:
     of_database = "tests/unit/database/test_leases.py::test_a"
     names = ["sqlite-1", "postgres-1", "sqlite-2", "postgres-2"]
     cases = [Item(f"{of_database}[{name}]") for name in names]
-    others = [Item("tests/contract/test_a.py::test_b[1]"), Item("tests/contract/test_a.py::test_b[2]")]
+    others = [Item("tests/unit/hooks/test_a.py::test_b[1]"), Item("tests/unit/hooks/test_a.py::test_b[2]")]
     elsewhere = Item("tests/unit/docs/test_site.py::test_c")
     tiers.mark([*cases, *others, elsewhere])  # type: ignore[list-item]  # collecting for it would take seconds
     assert [item.marks for item in cases] == [["versioned"], ["versioned"], [], []]
@@ -191,6 +191,12 @@ class TestTasks:
         assert kind in calls, f"{path} makes no {kind}"
         assert calls & {"Run", "run_dag"}, f"{path} runs no task instance"
         assert "sandbox_process" in fixtures(path, named_in(path)[name][-1])
+
+    def test_lowest_versions_run_each(self) -> None:
+        files = (tiers.ROOT / "tests/airflow").rglob("test_*.py")
+        paths = (file.relative_to(tiers.ROOT).as_posix() for file in files)
+        run = {name for path in paths if path.startswith(tiers.VERSIONED) for name in calls_of(path)}
+        assert set(TASKS) - run == set()
 
 
 # -- what stands in a file ---------------------------------------------------------------------------------------------
