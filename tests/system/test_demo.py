@@ -118,37 +118,35 @@ def active(kept):
 class TestPagesInABrowser:
     """Every page of the provider in Airflow's UI, in both themes, on a screen and on a phone; see ``VIEWS``."""
 
-    def test_have_no_fault(self, active, tmp_path):
+    @pytest.fixture(scope="class")
+    def browser(self, active, tmp_path_factory):
+        with watching(tmp_path_factory.mktemp("profile"), axe_script()) as browser:
+            browser.log_in(active.airflow.url, active.airflow.token)
+            yield browser
+
+    def test_have_no_fault(self, active, browser):
         assert active.status == 0, active.printed
         reference = campaign_reference(active.home / "cpaas.db", "send_sms")
-        with watching(tmp_path / "profile", axe_script()) as browser:
-            browser.log_in(active.airflow.url, active.airflow.token)
-            assert look_at_pages(browser, active.airflow.url, reference) == []
+        assert look_at_pages(browser, active.airflow.url, reference) == []
 
-    def test_show_what_tasks_did(self, active, tmp_path):
-        with watching(tmp_path / "profile") as browser:
-            browser.log_in(active.airflow.url, active.airflow.token)
-            (sync,) = rows_of(browser, active.airflow.url, "contact-syncs")
-            assert "customer_campaign" in sync
-            assert "ended" in sync
-            (passcodes,) = rows_of(browser, active.airflow.url, "passcodes")
-            assert "cpaas_default" in passcodes
-            assert "100" in passcodes
-            purchases = rows_of(browser, active.airflow.url, "airtime")
-            assert sum("airtime_rewards" in row for row in purchases) == WINNERS
+    def test_show_what_tasks_did(self, active, browser):
+        (sync,) = rows_of(browser, active.airflow.url, "contact-syncs")
+        assert "customer_campaign" in sync
+        assert "ended" in sync
+        (passcodes,) = rows_of(browser, active.airflow.url, "passcodes")
+        assert "cpaas_default" in passcodes
+        assert "100" in passcodes
+        purchases = rows_of(browser, active.airflow.url, "airtime")
+        assert sum("airtime_rewards" in row for row in purchases) == WINNERS
 
     @pytest.mark.skipif(axe_script() is None, reason="needs axe, which .ci/run installs where there is npm")
-    def test_axe_finds_a_fault_that_is_there(self, kept, tmp_path):
-        with watching(tmp_path / "profile", axe_script()) as browser:
-            browser.log_in(kept.airflow.url, kept.airflow.token)
-            browser.browser.open(f"{kept.airflow.url}/cpaas/campaigns")
-            browser.browser.run("document.querySelector('main').append(document.createElement('button'))")
-            assert [rule for rule, _ in browser.violations()] == ["button-name"]
+    def test_axe_finds_a_fault_that_is_there(self, active, browser):
+        browser.browser.open(f"{active.airflow.url}/cpaas/campaigns")
+        browser.browser.run("document.querySelector('main').append(document.createElement('button'))")
+        assert [rule for rule, _ in browser.violations()] == ["button-name"]
 
-    def test_link_to_a_task_leaves_the_frame(self, kept, tmp_path):
-        with watching(tmp_path / "profile") as browser:
-            browser.log_in(kept.airflow.url, kept.airflow.token)
-            assert "/dags/" in follow_task_link(browser, kept.airflow.url)
+    def test_link_to_a_task_leaves_the_frame(self, active, browser):
+        assert "/dags/" in follow_task_link(browser, active.airflow.url)
 
 
 class TestTheDemo:
