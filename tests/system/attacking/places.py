@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -150,7 +151,12 @@ def _environment(folder: Path, store: str) -> dict[str, str]:
         )
         for conn_id in (HONEST, MALLORY)
     }
-    ours = {"AIRFLOW__CPAAS__DATABASE": store, "NO_COLOR": "1"}
+    ours = {
+        "AIRFLOW__API__SECRET_KEY": secrets.token_urlsafe(32),
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
+        "AIRFLOW__CPAAS__DATABASE": store,
+        "NO_COLOR": "1",
+    }
     return {**without_airflow(os.environ), **settings_for(folder / "airflow"), **connections, **ours}
 
 
