@@ -23,7 +23,7 @@ from tests.system.standalone import wait_for
 from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
 
 DAGS = Path(__file__).parent / "on_delivery" / "dags"
-BURST = [f"burst-{number}" for number in range(200)]
+BURST = [f"burst-{number}" for number in range(60)]
 AFTER_KILLS = [f"later-{number}" for number in range(20)]
 TOLD_WITHIN = 120.0
 STARTED_WITHIN = 240.0
@@ -99,15 +99,27 @@ def what_tasks_say(airflow, failures):
     return said if sum(told["recipients"] for one in said for told in one["told"]) >= failures else None
 
 
+@contextlib.contextmanager
+def nothing_noted(store):
+    """Have the publisher fail to note what Airflow was told, as if it ended before."""
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TRIGGER held BEFORE UPDATE OF published_at ON cpaas_events BEGIN SELECT RAISE(ABORT, 'held'); END"
+        )
+    yield
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("DROP TRIGGER held")
+
+
 def test_starts_exactly_one_run_for_each(airflow, store):
-    finish(store, BURST)
-    wait_for("the first to be told", lambda: told(airflow) or None, TOLD_WITHIN, every=0.02)
-    kill(airflow, API_SERVER)
-    at_the_kill = told(airflow)
-    kill(airflow, SCHEDULER)
-    # In the middle: Airflow was told of some of them, and that was noted of none.
-    assert 0 < at_the_kill < len(BURST)
-    assert not nothing_left_to_tell(store)
+    # Killed in the middle: Airflow was told of some of them, on a busy machine of all, and that was noted of none.
+    with nothing_noted(store):
+        finish(store, BURST)
+        wait_for("the first to be told", lambda: told(airflow) or None, TOLD_WITHIN, every=0.02)
+        kill(airflow, API_SERVER)
+        at_the_kill = told(airflow)
+        kill(airflow, SCHEDULER)
+        assert not nothing_left_to_tell(store)
     finish(store, AFTER_KILLS)
     airflow.start_part(API_SERVER)
     airflow.start_part(SCHEDULER)
