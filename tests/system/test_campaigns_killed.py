@@ -38,6 +38,7 @@ def killing(postgres, tmp_path, request):
     assert running.airflow.remaining() == []
 
 
+@pytest.mark.timeout(20 * MINUTE)
 @pytest.mark.parametrize("killing", [SEED], indirect=True)
 def test_sample_of_kills_breaks_no_promise(killing):
     # Where the machine is busy, few kills find a process that sends.

@@ -27,6 +27,7 @@ def killing(tmp_path, request):
     assert running.airflow.remaining() == []
 
 
+@pytest.mark.timeout(20 * MINUTE)
 @pytest.mark.parametrize("killing", [SEED], indirect=True)
 def test_sample_of_kills_breaks_no_promise(killing):
     killing.round(Plan(cases=14, kills=6, outages=0, foul=False, plain=2))
