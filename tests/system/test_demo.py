@@ -25,7 +25,7 @@ from tests.system.pages_in_browser import axe_script, campaign_reference, follow
 from tests.system.standalone import Standalone, wait_for
 from tests.system.watched_browser import watching
 
-DEMO_WITHIN = 360
+DEMO_WITHIN = 540
 
 
 def start(home: Path, *arguments: str) -> subprocess.Popen[str]:

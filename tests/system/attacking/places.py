@@ -30,7 +30,7 @@ HONEST, MALLORY = "cpaas_honest", "cpaas_mallory"
 SIGNED_BY = {HONEST: "sk_honest", MALLORY: "sk_mallory"}
 WEBHOOK_SECRET = {HONEST: "of-honest-webhooks", MALLORY: "of-mallorys-webhooks"}
 HEADER = "X-Signature"
-START_SECONDS = 180.0
+START_SECONDS = 300.0
 UI_USER, UI_PASSWORD = "admin", "of-the-admin"
 
 _AIRFLOW = str(Path(sys.executable).with_name("airflow"))
