@@ -96,6 +96,7 @@ VERSIONED = (
     "tests/airflow/campaigns/test_results.py",
     "tests/airflow/campaigns/test_sources.py",
     "tests/airflow/campaigns/test_stopping.py",
+    "tests/airflow/campaigns/test_tries.py",
     "tests/airflow/cli/test_journal.py",
     "tests/airflow/contacts/test_confirmed.py",
     "tests/airflow/contacts/test_lineage.py",

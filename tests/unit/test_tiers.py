@@ -193,10 +193,8 @@ class TestTasks:
         assert "sandbox_process" in fixtures(path, named_in(path)[name][-1])
 
     def test_lowest_versions_run_each(self) -> None:
-        files = (tiers.ROOT / "tests/airflow").rglob("test_*.py")
-        paths = (file.relative_to(tiers.ROOT).as_posix() for file in files)
-        run = {name for path in paths if path.startswith(tiers.VERSIONED) for name in calls_of(path)}
-        assert set(TASKS) - run == set()
+        # What `partitions` returns is an argument of campaigns.
+        assert {kind for kind, test in TASKS.items() if not test.startswith(tiers.VERSIONED)} == {"partitions"}
 
 
 # -- what stands in a file ---------------------------------------------------------------------------------------------
