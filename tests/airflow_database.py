@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.airflow_home import settings_for, without_airflow
 
-MIGRATED_WITHIN = 180.0
+MIGRATED_WITHIN = 600.0
 
 
 def make_airflow_database(home: Path) -> None:
