@@ -19,7 +19,7 @@ from tests.sandbox import Sandbox
 
 # What is derandomised says the same at every run; `make torture` looks further, elsewhere each time.
 hypothesis.settings.register_profile("small", derandomize=True, deadline=None, max_examples=20)
-hypothesis.settings.register_profile("sample", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("sample", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.register_profile("torture", max_examples=2000, deadline=None)
 hypothesis.settings.load_profile("torture" if os.environ.get("TORTURE") else os.environ.get("EXAMPLES", "small"))
 

@@ -76,6 +76,8 @@ class TestCampaign:
         for words in ("4 recipients", "3 with 1 page", "1 with 2 pages", "GSM-7", "UCS-2", "estimated charge 1,252.5"):
             assert words in line
 
+    # Numbers that another test looked up are in its database.
+    @pytest.mark.usefixtures("own_database")
     def test_lookups_are_logged_as_lookups(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner, 10, requests_per_second=15)
         done = sms(task_runner, rows(10), skip_dnd=True, progress_interval=0.05).run_try()

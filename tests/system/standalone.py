@@ -23,7 +23,7 @@ from tests.processes import Started
 T = TypeVar("T")
 
 USER = "admin"
-HEALTHY_WITHIN = 180.0
+HEALTHY_WITHIN = 300.0
 ENDED = frozenset({"success", "failed"})
 PARTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 

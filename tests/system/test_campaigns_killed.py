@@ -38,6 +38,7 @@ def killing(postgres, tmp_path, request):
     assert running.airflow.remaining() == []
 
 
+@pytest.mark.timeout(20 * MINUTE)
 @pytest.mark.parametrize("killing", [SEED], indirect=True)
 def test_sample_of_kills_breaks_no_promise(killing):
     killing.round(Plan(whole=1, mapped=0, kills=5, outages=0, foul=False, each=1, size=3_000, broken=("forgetful",)))

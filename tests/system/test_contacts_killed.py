@@ -26,22 +26,12 @@ def url(request: pytest.FixtureRequest) -> str | None:
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)
 def test_sample_of_kills_leaves_the_list_equal_to_the_source(url: str | None, tmp_path: Path) -> None:
     with Killing(tmp_path, SEED, url) as killing:
-        killing.round("whole", size=600, kills=2, foul=False)
-        killing.round("parted", size=600, kills=2, foul=True)
+        killing.round("parted", size=600, kills=3, foul=True)
+        killing.move_to_row_service()
+        killing.round("whole", size=500, kills=2, foul=True, upserts=True)
     assert killing.airflow.remaining() == []
     assert not killing.outcome.wrongs, "\n".join(killing.outcome.wrongs)
     assert killing.outcome.died >= 2
-
-
-@pytest.mark.parametrize("url", ["postgres"], indirect=True)
-def test_kills_with_other_readings_and_upserts_leave_the_list_equal_to_the_source(
-    url: str | None, tmp_path: Path
-) -> None:
-    with Killing(tmp_path, SEED, url, readings=True) as killing:
-        killing.round("parted", size=500, kills=1, foul=True)
-        killing.round("whole", size=500, kills=1, foul=True, upserts=True)
-    assert not killing.outcome.wrongs, "\n".join(killing.outcome.wrongs)
-    assert killing.airflow.remaining() == []
 
 
 @pytest.mark.skipif(not os.environ.get("TORTURE"), reason="long: make torture")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import math
 import os
-import statistics
 import subprocess
 import threading
 import time
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 import sqlalchemy
 
@@ -24,8 +25,8 @@ from cpaas_provider.delivery.tracking.erasure import erase
 from tests.system.attacking.places import Place, receiving
 
 BODIES, PEOPLE = (10_000, 50) if os.environ.get("TORTURE") else (1_500, 15)
-LISTEN_SECONDS = 6.0
-MOST_DELAY = 0.1
+MOST_SECONDS = 0.25
+"""Three times what the costliest took on a busy machine. What grows with the square of a length takes many seconds."""
 TOKEN = CallbackToken("hostile", "hostile-1", 100_000)
 SENDERS = 16
 
@@ -38,9 +39,9 @@ HOSTILE_PATHS = [
 """URLs near the longest that the server reads."""
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    with receiving(tmp_path, None, mounted=True) as running:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with receiving(tmp_path_factory.mktemp("receiver"), None, mounted=True) as running:
         yield running
 
 
@@ -79,19 +80,6 @@ async def _post_all(place: Place, bodies: Iterator[str]) -> list[int]:
         return list(itertools.chain.from_iterable(await asyncio.gather(*(sender() for _ in range(SENDERS)))))
 
 
-def delays(place: Place) -> list[float]:
-    """Return how long the server took to answer others, for some seconds."""
-    taken = []
-    with httpx.Client(base_url=place.url, timeout=60, trust_env=False) as client:
-        end = time.monotonic() + LISTEN_SECONDS
-        while time.monotonic() < end:
-            start = time.monotonic()
-            client.get("/api/v2/version").raise_for_status()
-            taken.append(time.monotonic() - start)
-            time.sleep(0.02)
-    return taken
-
-
 def send_hostile_urls(place: Place, over: threading.Event, statuses: list[int]) -> None:
     """Send one hostile URL after the other, without a login."""
     with httpx.Client(base_url=place.url, timeout=60, trust_env=False) as client:
@@ -101,30 +89,28 @@ def send_hostile_urls(place: Place, over: threading.Event, statuses: list[int]) 
             statuses.append(client.get(place.url + path).status_code)
 
 
-def p95(taken: list[float]) -> float:
-    return statistics.quantiles(taken, n=20)[-1]
+def cpu_seconds(processes: list[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
-def figures(taken: list[float]) -> str:
-    return f"median {statistics.median(taken) * 1000:.0f} ms, 95 % below {p95(taken) * 1000:.0f} ms"
-
-
-def test_hostile_urls_delay_others_by_100_ms_at_most(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_urls_take_little_time_of_the_server(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a request computes delays all others. Processor time says that on a busy machine, too."""
     # Airflow builds some of its applications at their first request, which takes seconds.
     for path in ("/", "/api/v2/version", "/execution/"):
         httpx.get(place.url + path, timeout=60, trust_env=False)
-    alone = delays(place)
-    over, statuses = threading.Event(), list[int]()
-    attacker = threading.Thread(target=send_hostile_urls, args=(place, over, statuses), daemon=True)
-    attacker.start()
-    attacked = delays(place)
-    over.set()
-    attacker.join(60)
+    processes = place.started.processes()
+    costs = dict.fromkeys(HOSTILE_PATHS, math.inf)
+    with httpx.Client(base_url=place.url, timeout=60, trust_env=False) as client:
+        # Twice, because the server has work of its own at times.
+        for path in HOSTILE_PATHS * 2:
+            before = cpu_seconds(processes)
+            client.get(place.url + path)
+            costs[path] = min(costs[path], cpu_seconds(processes) - before)
+    slow = {path[:60]: seconds for path, seconds in costs.items() if seconds >= MOST_SECONDS}
     with capsys.disabled():
-        print(f"\n{len(statuses)} hostile URLs. Version alone: {figures(alone)}, attacked: {figures(attacked)}.")
-    assert len(statuses) >= 10
-    assert p95(attacked) - p95(alone) < MOST_DELAY
-    assert statistics.median(attacked) - statistics.median(alone) < MOST_DELAY
+        print(f"\n{len(costs)} hostile URLs took {max(costs.values()) * 1000:.0f} ms of the server at most.")
+    assert sum(costs.values()) > 0
+    assert slow == {}
 
 
 @pytest.mark.timeout(1200)

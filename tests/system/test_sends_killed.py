@@ -27,13 +27,14 @@ def killing(tmp_path, request):
     assert running.airflow.remaining() == []
 
 
+@pytest.mark.timeout(20 * MINUTE)
 @pytest.mark.parametrize("killing", [SEED], indirect=True)
 def test_sample_of_kills_breaks_no_promise(killing):
-    killing.round(Plan(cases=21, kills=8, outages=1, foul=False, plain=2))
-    killing.round(Plan(cases=14, kills=5, outages=1, foul=True))
+    killing.round(Plan(cases=14, kills=6, outages=0, foul=False, plain=2))
+    killing.round(Plan(cases=10, kills=4, outages=1, foul=True))
     print(killing.outcome)
     assert not killing.outcome.violations(), "\n\n".join(killing.outcome.violations())
-    assert killing.outcome.died >= 8
+    assert killing.outcome.died >= 6
     # Without a journal the same deaths do harm, and it is seen.
     assert killing.outcome.twice_without_journal() >= 1
 

@@ -117,7 +117,7 @@ def test_lowest_versions_run_one_case_of_each_function_and_database() -> None:
     of_database = "tests/unit/database/test_leases.py::test_a"
     names = ["sqlite-1", "postgres-1", "sqlite-2", "postgres-2"]
     cases = [Item(f"{of_database}[{name}]") for name in names]
-    others = [Item("tests/contract/test_a.py::test_b[1]"), Item("tests/contract/test_a.py::test_b[2]")]
+    others = [Item("tests/unit/hooks/test_a.py::test_b[1]"), Item("tests/unit/hooks/test_a.py::test_b[2]")]
     elsewhere = Item("tests/unit/docs/test_site.py::test_c")
     tiers.mark([*cases, *others, elsewhere])  # type: ignore[list-item]  # collecting for it would take seconds
     assert ["versioned" in item.marks for item in cases] == [True, True, False, False]
@@ -238,6 +238,10 @@ class TestTasks:
         assert kind in calls, f"{path} makes no {kind}"
         assert calls & {"Run", "run_dag"}, f"{path} runs no task instance"
         assert "sandbox_process" in fixtures(path, named_in(path)[name][-1])
+
+    def test_lowest_versions_run_each(self) -> None:
+        # What `partitions` returns is an argument of campaigns.
+        assert {kind for kind, test in TASKS.items() if not test.startswith(tiers.VERSIONED)} == {"partitions"}
 
 
 # -- what stands in a file ---------------------------------------------------------------------------------------------

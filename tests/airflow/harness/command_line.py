@@ -36,10 +36,11 @@ class CommandLine:
         self._capture = capture
         self._before = before
 
-    def __call__(self, *arguments: str, answer: str = "") -> CommandResult:
+    def __call__(self, *arguments: str, answer: str = "", **environment: str) -> CommandResult:
         """Run a command.
 
         :param answer: what the person types
+        :param environment: variables that are set for this command
         """
         from airflow.cli import cli_parser
 
@@ -48,10 +49,13 @@ class CommandLine:
         self._patch.setattr(sys, "stdin", io.StringIO(answer))
         self._capture.readouterr()
         status, last = 0, ""
-        try:
-            args = cli_parser.get_parser().parse_args(full)
-            args.func(args)
-        except SystemExit as ended:
-            status, last = (ended.code, "") if isinstance(ended.code, int) else (1, str(ended.code))
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            try:
+                args = cli_parser.get_parser().parse_args(full)
+                args.func(args)
+            except SystemExit as ended:
+                status, last = (ended.code, "") if isinstance(ended.code, int) else (1, str(ended.code))
         said = self._capture.readouterr()
         return CommandResult(status, said.out, said.err + last)

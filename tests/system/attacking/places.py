@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema.delivery import reports
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
 from cpaas_provider.delivery.tracking.retention import prune
+from tests.airflow_database import make_airflow_database
 from tests.airflow_home import settings_for, without_airflow
 from tests.ports import reserved_ports
 from tests.processes import Started
@@ -29,7 +30,7 @@ HONEST, MALLORY = "cpaas_honest", "cpaas_mallory"
 SIGNED_BY = {HONEST: "sk_honest", MALLORY: "sk_mallory"}
 WEBHOOK_SECRET = {HONEST: "of-honest-webhooks", MALLORY: "of-mallorys-webhooks"}
 HEADER = "X-Signature"
-START_SECONDS = 180.0
+START_SECONDS = 300.0
 UI_USER, UI_PASSWORD = "admin", "of-the-admin"
 
 _AIRFLOW = str(Path(sys.executable).with_name("airflow"))
@@ -113,7 +114,7 @@ def receiving(
     (port,) = reserved_ports(1)
     with a_store(postgres, store_at or folder) as store:
         environment = _environment(folder, through(store))
-        subprocess.run([_AIRFLOW, "db", "migrate"], env=environment, capture_output=True, timeout=300, check=True)
+        make_airflow_database(folder / "airflow")
         _let_user_in(folder / "airflow")
         log = folder / "receiver.log"
         command = _command(port, mounted, workers)
@@ -135,7 +136,6 @@ def _command(port: int, mounted: bool, workers: int) -> list[str]:
 
 def _let_user_in(home: Path) -> None:
     # SimpleAuthManager takes a password file that is there already, and then prints none.
-    home.mkdir(parents=True, exist_ok=True)
     (home / "simple_auth_manager_passwords.json.generated").write_text(json.dumps({UI_USER: UI_PASSWORD}))
 
 
@@ -151,7 +151,12 @@ def _environment(folder: Path, store: str) -> dict[str, str]:
         )
         for conn_id in (HONEST, MALLORY)
     }
-    ours = {"AIRFLOW__CPAAS__DATABASE": store, "NO_COLOR": "1"}
+    ours = {
+        "AIRFLOW__API__SECRET_KEY": secrets.token_urlsafe(32),
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
+        "AIRFLOW__CPAAS__DATABASE": store,
+        "NO_COLOR": "1",
+    }
     return {**without_airflow(os.environ), **settings_for(folder / "airflow"), **connections, **ours}
 
 

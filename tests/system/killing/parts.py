@@ -6,7 +6,6 @@ import contextlib
 import json
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 import uuid
@@ -19,8 +18,9 @@ import httpx
 import psutil
 
 from tests import journals
+from tests.airflow_database import make_airflow_database
 from tests.processes import Started
-from tests.system.standalone import USER, Standalone, StandaloneError, is_answering, wait_for
+from tests.system.standalone import USER, Standalone, is_answering, wait_for
 
 API_SERVER, SCHEDULER = "api-server", "scheduler"
 PARTS = (API_SERVER, SCHEDULER, "dag-processor", "triggerer")
@@ -28,7 +28,6 @@ AWAY_WITHIN = 90.0
 DEAD_WITHIN = 10.0
 # Whatever is said by now is all that will be asked for.
 STOP_GRACE = 3.0
-MIGRATED_WITHIN = 180.0
 
 # A dead supervisor is noticed within 12 to 14 seconds; an outage of the API server shorter than that costs no try.
 QUICK_TO_NOTICE = {
@@ -67,13 +66,12 @@ class AirflowInParts(Standalone):
 
     def start(self) -> AirflowInParts:
         """Make the database, then start every part."""
-        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_airflow_database(self.home)
         passwords = self.home / "simple_auth_manager_passwords.json.generated"
         passwords.write_text(json.dumps({USER: self.password}))
         passwords.chmod(0o600)
         # The secrets in it are made anew by every call, and the parts must agree on them.
         self._environment = self.environment()
-        self._run("db", "migrate")
         for part in PARTS:
             self.start_part(part)
         return self
@@ -197,21 +195,6 @@ class AirflowInParts(Standalone):
     def _task_instance(self, columns: str, id_: uuid.UUID) -> list[tuple[Any, ...]]:
         # Databases with a type of their own for it aside, it is stored as hexadecimal digits, with or without dashes.
         return self.query(f"SELECT {columns} FROM task_instance WHERE id IN (?, ?)", id_.hex, str(id_))
-
-    def _run(self, *arguments: str) -> None:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as output:
-            done = subprocess.run(
-                [str(Path(sys.executable).parent / "airflow"), *arguments],
-                env=self._environment,
-                cwd=self.home,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=MIGRATED_WITHIN,
-                check=False,
-            )
-        if done.returncode:
-            raise StandaloneError(f"airflow {' '.join(arguments)} failed:\n{self.last_words()}")
 
     def _ask(self, method: str, path: str, body: Any, query: Mapping[str, Any]) -> httpx.Response:
         """Ask once more where the server was killed meanwhile."""

@@ -103,6 +103,11 @@ class Killing:
         self.airflow.stop()
         self.list.stop()
 
+    def move_to_row_service(self) -> None:
+        """Have the list of further rounds at a row service, see ``readings``; for sources that were not synced yet."""
+        self.list.stop()
+        self.list, self.readings = RowServiceList(), True
+
     def round(self, name: str, *, size: int, kills: int, foul: bool, upserts: bool = False) -> None:
         """Sync a first or a further version of a source, kill meanwhile, and look at the list.
 

@@ -16,7 +16,7 @@ import pytest
 
 from cpaas_provider.api import AsyncCpaasClient, CpaasClient, errors, operations
 from cpaas_provider.api.rate_limit import RateLimiter
-from tests.waiting import until
+from tests.waiting import MOST_SECONDS, until
 
 from .conftest import KEY
 from .loopback import Loopback, Seen, answering, http
@@ -156,7 +156,7 @@ def test_many_callers_get_their_own_responses(ask: Ask) -> None:
 
 @pytest.mark.parametrize("cap", [1, 3, 12])
 def test_requests_in_flight_never_exceed_max_concurrency(ask: Ask, cap: int) -> None:
-    lock, too_many = threading.Lock(), threading.Event()
+    lock, full, too_many = threading.Lock(), threading.Event(), threading.Event()
     now, peak = 0, 0
 
     def count(connection: socket.socket, seen: Seen) -> None:
@@ -164,8 +164,11 @@ def test_requests_in_flight_never_exceed_max_concurrency(ask: Ask, cap: int) -> 
         with lock:
             now += 1
             peak = max(peak, now)
-        if now > cap:
-            too_many.set()
+            if now == cap:
+                full.set()
+            elif now > cap:
+                too_many.set()
+        full.wait(MOST_SECONDS)
         # Long enough for one too many to come, which is not to happen.
         too_many.wait(0.03)
         with lock:

@@ -26,7 +26,7 @@ def links(queries: list[str]) -> list[list[str]]:
     """Return the links to messages that the search page shows for each query."""
     given = {"script": str(SCRIPT), "messages": messages.as_json(), "queries": queries}
     command = [str(NODE), str(Path(__file__).with_name("search.js"))]
-    done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=True)
     return list(json.loads(done.stdout))
 
 

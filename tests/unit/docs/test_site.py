@@ -125,7 +125,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield one
 
 
-PASTED, BEGUN = 24, 6
+PASTED, BEGUN = 6, 2
 
 
 def some_message(number: int, of: int) -> messages.Message:

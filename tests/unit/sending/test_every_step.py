@@ -54,7 +54,7 @@ WORLDS: dict[str, Make] = {
 
 def steps_in(make: Make) -> range:
     """Return the steps of an undisturbed try: all, or one in two where there is little time."""
-    return range(1, steps_of(make) + 1, 1 if settings().max_examples >= 100 else 2)
+    return range(1, steps_of(make) + 1, 1 if settings().max_examples >= 50 else 2)
 
 
 each_world = pytest.mark.parametrize("make", WORLDS.values(), ids=WORLDS)

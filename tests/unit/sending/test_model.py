@@ -171,7 +171,7 @@ def test_tries_in_any_order_reach_no_recipient_twice_and_miss_none() -> None:
     run_state_machine_as_test(
         Tries,
         settings=settings(
-            max_examples=min(2 * settings().max_examples, 2000) if settings().max_examples >= 100 else 10,
+            max_examples=min(2 * settings().max_examples, 2000) if settings().max_examples >= 50 else 10,
             stateful_step_count=25,
             suppress_health_check=list(HealthCheck),
         ),

@@ -91,7 +91,7 @@ def test_runs_in_any_order_do_not_affect_later_runs() -> None:
     run_state_machine_as_test(
         Runs,
         settings=settings(
-            max_examples=settings().max_examples if settings().max_examples >= 100 else 15,
+            max_examples=settings().max_examples if settings().max_examples >= 50 else 15,
             stateful_step_count=20,
             deadline=None,
             suppress_health_check=list(HealthCheck),

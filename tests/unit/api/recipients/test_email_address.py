@@ -97,7 +97,7 @@ plain_addresses = st.builds(
 
 
 @given(plain_addresses | st.emails())
-@settings(max_examples=2000 if settings().max_examples >= 100 else 200)
+@settings(max_examples=2000 if settings().max_examples >= 50 else 200)
 def test_fast_path_for_plain_addresses_equals_the_library(written: str) -> None:
     assert outcome(written) == by_the_library(written)
 

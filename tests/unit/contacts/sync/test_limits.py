@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -230,7 +231,9 @@ class PendingCreations(list):  # type: ignore[type-arg]  # of no values
         return False
 
 
-def test_kill_leaves_few_unknown_creations_at_a_low_rate(contacts: Contacts) -> None:
+def test_kill_leaves_few_unknown_creations_at_a_low_rate(contacts: Contacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    # On a busy machine, the rate is not reached, and the window grows.
+    monkeypatch.setattr(dispatcher_module, "PendingWindow", partial(PendingWindow, clock=lambda: 0.0))
     contacts.service.broken_values = pending = PendingCreations(contacts)
     ended = contacts.sync(rows(20), client={"requests_per_second": 40.0, "max_concurrency": 8})
     assert ended.report["created"] == 20

@@ -218,7 +218,8 @@ def test_largest_request_is_answered(bounded: Bounded) -> None:
 @pytest.mark.parametrize("first", [GET, GET_LATER])
 def test_few_pipelined_requests_are_queued(bounded: Bounded, first: bytes) -> None:
     with bounded.connect() as connection:
-        connection.sendall(first + GET * 4000)
+        # Few enough to be read at once: what remains unread resets the connection, perhaps before the response is read.
+        connection.sendall(first + GET * 100)
         assert b"HTTP/1.1 400" in answer_of(connection)
         assert bounded.get().startswith(b"HTTP/1.1 200")
     assert bounded.queued <= MAX_PIPELINED
