@@ -32,7 +32,7 @@ TEST_TOOLS = {
 """What tests need without importing it."""
 
 EXTRA_MODULES = {
-    "openlineage": {"tasks/contacts/lineage.py"},
+    "openlineage": {"tasks/lineage.py"},
     "parquet": {"sources/parquet.py", "sources/results_file.py"},
     "sql": {"sources/sql.py"},
 }

@@ -32,6 +32,7 @@ from cpaas_provider.sources.results_file import Columns, write_outcomes
 from cpaas_provider.sources.tables import missing_columns
 from cpaas_provider.tasks.bulk import BulkAttempt
 from cpaas_provider.tasks.errors import PreflightError
+from cpaas_provider.tasks.lineage import WrittenFile
 from cpaas_provider.tasks.runner import REPORT_KEY
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class BulkLookup(BulkAttempt):
                 self._report_progress()
             spool.seek(0)
             write_outcomes(path, map(json.loads, spool), self._columns)
+            self._written.append(WrittenFile(path, self._columns, self._counts["rows"]))
         report = self._report()
         runtime.log.info("%s: %s.", runtime.task_type, _in_words(report))
         self._refuse_failures(report)
