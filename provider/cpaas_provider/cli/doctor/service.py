@@ -114,7 +114,7 @@ def check_stop(conn_id: str) -> Findings:
 
 
 def check_budget(connection: CpaasConnection | None, database: Database | None) -> Findings:
-    """Check that the budgets of a connection can be kept, and how much of them is spent."""
+    """Check that the budgets of a connection work, and how much of them is spent."""
     if connection is None:
         yield skipped(_BUDGET, NO_CONNECTION)
         return
