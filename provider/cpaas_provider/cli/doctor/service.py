@@ -134,7 +134,7 @@ def check_budget(connection: CpaasConnection | None, database: Database | None) 
             _BUDGET,
             f"[cpaas] database is not set, and the tasks of {executor} run on several machines, each with a file of "
             "its own. Each machine would spend the whole budget.",
-            "Set [cpaas] database to one database for all workers.",
+            "Let all workers use one database: set [cpaas] database.",
         )
     try:
         with database.connect() as opened:
