@@ -24,6 +24,8 @@ class CpaasPlugin(AirflowPlugin):
         """The listener that task processes call before a task's code."""
         from cpaas_provider.tasks.airflow import task_listener
 
+        # Task processes ask for the listeners before they read the arguments of their task.
+        task_listener.allow_results()
         return [task_listener]
 
     @functools.cached_property
@@ -65,6 +67,7 @@ def _application() -> Any:
     from cpaas_provider.delivery.background_job import run_while_serving
     from cpaas_provider.delivery.pruner import Pruner
     from cpaas_provider.delivery.receiver.app import callback_lifetime, create_app
+    from cpaas_provider.hooks._account.options import BudgetOptions
     from cpaas_provider.hooks._receiver import get_receiver_connection, list_connections, metric_emitter
     from cpaas_provider.notifications._runtime.background import send_while_serving
     from cpaas_provider.pages.access import airflow_viewer
@@ -80,4 +83,9 @@ def _application() -> Any:
         connection = get_receiver_connection(conn_id)
         return None if connection is None else connection.default_region
 
-    return run_while_serving(add_pages(pruned, airflow_viewer(), default_region=default_region), EventPublisher)
+    def budget_options(conn_id: str) -> BudgetOptions | None:
+        connection = get_receiver_connection(conn_id)
+        return None if connection is None else connection.budget
+
+    pages = add_pages(pruned, airflow_viewer(), default_region=default_region, budget_options=budget_options)
+    return run_while_serving(pages, EventPublisher)

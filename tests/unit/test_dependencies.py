@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from cpaas_provider._common.extras import describe_install
 from tests.imports import ROOT, Import, distributions_of, imports_of
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -31,7 +32,7 @@ TEST_TOOLS = {
 """What tests need without importing it."""
 
 EXTRA_MODULES = {
-    "openlineage": {"tasks/contacts/lineage.py"},
+    "openlineage": {"tasks/lineage.py"},
     "parquet": {"sources/parquet.py", "sources/results_file.py"},
     "sql": {"sources/sql.py"},
 }
@@ -134,7 +135,14 @@ class TestProvider:
 
     def test_quickstart_names_every_extra(self) -> None:
         page = (ROOT / "docs/getting-started/quickstart.md").read_text(encoding="utf-8")
-        assert [extra for extra in EXTRAS if f"'airflow-provider-cpaas[{extra}]'" not in page] == []
+        assert [extra for extra in EXTRAS if f"`{describe_install(extra).split(' in ')[0]}`" not in page] == []
+
+    def test_no_text_installs_the_package_by_its_name(self) -> None:
+        # It is on no index, so pip would fail, or install a stranger's package.
+        folders = ("provider", "docs", "example_dags", "deploy")
+        pages = [*ROOT.glob("*.md"), *(file for folder in folders for file in (ROOT / folder).rglob("*"))]
+        texts = [file for file in pages if file.suffix in (".py", ".md", ".yaml", ".toml") or "ontainer" in file.name]
+        assert [file for file in texts if re.search(r"install '?airflow-provider-cpaas", file.read_text("utf-8"))] == []
 
 
 class TestPlantedViolations:

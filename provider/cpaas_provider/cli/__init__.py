@@ -63,7 +63,8 @@ _DATABASE_COMMANDS = (
         (_DAYS, _LOOKUP_DAYS, ARG_VERBOSE),
         "Delete old delivery reports, recipient statuses, requests and lookups",
         "Delete delivery reports, recipient statuses and requests that have not changed for --days days. Delete "
-        "lookups older than --lookup-days days, and messages that frequency caps no longer count. Campaigns with an "
+        "lookups older than --lookup-days days, messages that frequency caps no longer count, and what budgets "
+        "counted in days and months before. Campaigns with an "
         "idempotency_key are never deleted. The command can run while reports arrive. You can stop it with Ctrl-C at "
         "any time.",
     ),
@@ -172,9 +173,9 @@ _COMMANDS = (
         "doctor.command.cpaas_doctor",
         (CONN_ID, ARG_OUTPUT, ARG_VERBOSE),
         "Check everything the provider needs, and what to do",
-        "Check versions, configuration, connection, API key, clocks, database, receiver, callback URL and triggerer, "
-        "and show what to do. The command creates, changes and costs nothing. Exit status: 0 if nothing failed, 1 if "
-        "something did.",
+        "Check versions, configuration, connection, API key, clocks, database, stop, budgets, receiver, callback URL "
+        "and triggerer, and show what to do. The command creates, changes and costs nothing. Exit status: 0 if nothing "
+        "failed, 1 if something did.",
     ),
     command(
         "stop",

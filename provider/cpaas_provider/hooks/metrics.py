@@ -7,6 +7,7 @@ from typing import NamedTuple
 DELIVERY = "cpaas.delivery"
 CAMPAIGN = "cpaas.campaign"
 CONTACTS = "cpaas.contacts"
+BUDGET = "cpaas.budget"
 
 
 class Metric(NamedTuple):
@@ -40,6 +41,12 @@ METRICS = (
     Metric(f"{CONTACTS}.unknown", "gauge", "creations of unknown outcome in this try"),
     Metric(f"{CONTACTS}.not_sent", "gauge", "rows whose request failed in this try; a retry sends them"),
     Metric(f"{CONTACTS}.rows_per_second", "gauge", "rows processed per second"),
+    Metric(
+        f"{BUDGET}.spent",
+        "gauge",
+        "what is spent and reserved in the current day or month of a budget, after each request that costs money",
+    ),
+    Metric(f"{BUDGET}.limit", "gauge", "the budget itself"),
     Metric(f"{DELIVERY}.received", "counter", "delivery reports stored, with duplicates and unreadable ones"),
     Metric(f"{DELIVERY}.repeated", "counter", "of those, reports that were stored before"),
     Metric(f"{DELIVERY}.unreadable", "counter", "of those, reports that could not be read. They are stored raw"),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
     from cpaas_provider.sending.requests.request import SingleRequest
+    from cpaas_provider.tasks.lineage import Lineage
     from cpaas_provider.tasks.runner import Attempt
     from cpaas_provider.tasks.runtime import TaskRuntime
 
@@ -84,6 +85,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     # Airflow may stop the task while it is still being rendered.
     _stop_requested: bool = False
     _runtime: TaskRuntime | None = None
+    _lineage: Lineage | None = None
     _rendered_values: Mapping[str, Any] = MappingProxyType({})
     _valueless: Mapping[str, str] = MappingProxyType({})
     optional_fields: ClassVar[frozenset[str]] = frozenset()
@@ -175,6 +177,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
             return run_attempt(attempt, runtime, deadline)
         finally:
             self.delivery_link = runtime.delivery_link
+            self._lineage = attempt.lineage
             self._runtime = None
 
     def _open_runtime(self, context: Context, began: float) -> TaskRuntime:
@@ -332,6 +335,21 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     @classmethod
     def _before_unmapping_fails(cls, context: Context) -> None:
         """Do what else a try must do before it fails because its arguments cannot be used."""
+
+
+class ReadsSources(CpaasOperator):
+    """Base of operators that read a source."""
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Return the datasets for OpenLineage: the sources, the results file, and the list that a sync writes.
+
+        :return: ``None`` if the task ended before it read a source
+        """
+        if self._lineage is None:
+            return None
+        from cpaas_provider.tasks.lineage import build_lineage
+
+        return build_lineage(self._lineage)
 
 
 class LazyDeliveryLinks:

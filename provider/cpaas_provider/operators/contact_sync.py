@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.sdk import AssetAlias
 
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators.base import CpaasOperator
+from cpaas_provider.operators.base import ReadsSources
 from cpaas_provider.tasks import validators
 from cpaas_provider.tasks.contacts.spec import CONTACTS_ALIAS
 
 if TYPE_CHECKING:
     from cpaas_provider.tasks.contacts.spec import ContactSyncSpec
-    from cpaas_provider.tasks.contacts.sync import ContactSyncTry
     from cpaas_provider.tasks.runner import Attempt
     from cpaas_provider.tasks.runtime import TaskRuntime
 
@@ -36,7 +35,7 @@ SYNC_LIMITS = (
 """The limits and switches that params of a run may set, beside ``dry_run``."""
 
 
-class SyncContactsOperator(CpaasOperator):
+class SyncContactsOperator(ReadsSources):
     """Synchronise the contact list with a source (contract.md 4.9 to 4.13).
 
     The service lists no rows, so the provider records in its own database which row belongs to which key. A sync reads
@@ -166,7 +165,6 @@ class SyncContactsOperator(CpaasOperator):
         name: validators.OPTION_CHECKS[name] for name in (*SYNC_LIMITS, "dry_run")
     }
     masked_fields: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"source": masking.source}
-    _attempt: ContactSyncTry | None = None
 
     def __init__(
         self,
@@ -229,19 +227,7 @@ class SyncContactsOperator(CpaasOperator):
         """
         from cpaas_provider.tasks.contacts.sync import ContactSyncTry
 
-        self._attempt = ContactSyncTry(self.build_spec(), runtime, **resumed)
-        return self._attempt
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Return the datasets of the sync for OpenLineage: the source, the list, its columns and counts.
-
-        :return: ``None`` if the sync ended before it read its source
-        """
-        if self._attempt is None or self._attempt.lineage is None:
-            return None
-        from cpaas_provider.tasks.contacts.lineage import lineage_of
-
-        return lineage_of(self._attempt.lineage)
+        return ContactSyncTry(self.build_spec(), runtime, **resumed)
 
     def _check_arguments(self) -> None:
         """Refuse arguments that cannot work, where the DAG is written."""

@@ -15,7 +15,6 @@ from starlette.responses import Response
 from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP
 from cpaas_provider.contacts.key_map.rejections import newest
 from cpaas_provider.database.activity.progress import CAMPAIGN
-from cpaas_provider.database.activity.stops import find_stops
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes
 from cpaas_provider.database.schema.delivery import report_counts
 from cpaas_provider.delivery.campaigns import read_campaigns
@@ -53,7 +52,7 @@ def list_page(pages: Pages, request: Request, viewer: Viewer, wanted: Filter, ki
             )
             rejected = [(*key_map, *newest(connection, *key_map, limit=REJECTED_ROWS)) for key_map in maps]
         readable = {conn_id for dag_id in dag_ids for conn_id in conn_ids[dag_id]}
-        stops = find_stops(connection, readable)
+        account = pages.account(connection, readable)
     return respond(
         request,
         "campaigns.html" if kind == CAMPAIGN else "contact_syncs.html",
@@ -61,7 +60,7 @@ def list_page(pages: Pages, request: Request, viewer: Viewer, wanted: Filter, ki
         rejected=[(conn_id, name, count, found) for conn_id, name, count, found in rejected if count],
         wanted=wanted,
         conn_ids=sorted(readable),
-        stops=stops,
+        **account,
         dag_ids=sorted(dag_ids),
         **_paging(wanted.named, wanted.before, keys),
         refresh=refresh_of(shown),
@@ -86,13 +85,16 @@ def passcodes_page(pages: Pages, request: Request, viewer: Viewer, days: str) ->
     shown_days, since = _period(days)
     with pages.reading() as connection:
         rows = _passcodes(connection, since)
-    readable = viewer.readable({dag_id for dag_id, *_ in rows})
+        readable = viewer.readable({dag_id for dag_id, *_ in rows})
+        account = pages.account(connection, {conn_id for dag_id, conn_id, *_ in rows if dag_id in readable})
     numbers: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for dag_id, conn_id, outcome, count in rows:
         if dag_id in readable:
             numbers[conn_id][outcome if outcome in ("verified", "expired", "pending") else "other"] += count
     funnels = sorted(numbers.items())
-    return respond(request, "passcodes.html", funnels=funnels, days=shown_days, choices=DAYS, refresh=REFRESH)
+    return respond(
+        request, "passcodes.html", funnels=funnels, **account, days=shown_days, choices=DAYS, refresh=REFRESH
+    )
 
 
 def _passcodes(connection: Connection, since: datetime) -> list[tuple[str, str, str, int]]:
@@ -131,9 +133,11 @@ def airtime_page(pages: Pages, request: Request, viewer: Viewer, days: str, befo
         rows = connection.execute(query).all()
         shown = rows[: campaigns.PAGE_ROWS]
         counts = read_counts(connection, [row.reference for row in shown])
+        account = pages.account(connection, {row.conn_id for row in shown})
     return respond(
         request,
         "airtime.html",
+        **account,
         networks=sorted(by_network, key=lambda row: (-row.amount, row.network)),
         purchases=[(row, _delivery(counts.get(row.reference))) for row in shown],
         days=shown_days,

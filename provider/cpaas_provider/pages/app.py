@@ -13,6 +13,7 @@ from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Re
 
 from cpaas_provider.database.activity.progress import CAMPAIGN, CONTACT_SYNC
 from cpaas_provider.database.database import Database
+from cpaas_provider.hooks._account.options import BudgetOptions
 from cpaas_provider.pages import activity, details, over_time, search
 from cpaas_provider.pages.access import Viewer
 from cpaas_provider.pages.base import LazyDatabase, PageRoute, Pages, TaskStates, check_text, fail
@@ -30,6 +31,7 @@ def add_pages(
     database: Callable[[], Database] | None = None,
     task_states: TaskStates = read_task_states,
     default_region: Callable[[str], str | None] = lambda conn_id: None,
+    budget_options: Callable[[str], BudgetOptions | None] = lambda conn_id: None,
 ) -> FastAPI:
     """Add the pages to an application that is mounted under a path, and return it.
 
@@ -38,10 +40,11 @@ def add_pages(
     :param database: returns the database; default: the configured one
     :param task_states: returns Airflow's states of task instances, by one query
     :param default_region: returns the region of a connection's national numbers, by which the search reads them
+    :param budget_options: returns the budget of a connection
     """
     configured = LazyDatabase()
     get_database = database or configured
-    pages = Pages(get_database, Summaries(get_database), task_states, default_region)
+    pages = Pages(get_database, Summaries(get_database), task_states, default_region, budget_options)
     app_lifespan = app.router.lifespan_context
 
     @contextlib.asynccontextmanager

@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -16,10 +17,13 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cpaas_provider.database.activity.stops import find_stops
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.campaigns import CampaignRecord, Place, TaskState
 from cpaas_provider.delivery.tracking.counts import open_report_database
+from cpaas_provider.hooks._account.budget import read_budgets
+from cpaas_provider.hooks._account.options import BudgetOptions
 from cpaas_provider.pages.campaigns import BadQuestionError, CampaignRow
 from cpaas_provider.pages.html.rendering import render
 from cpaas_provider.pages.summaries import Summaries, Summary
@@ -63,16 +67,30 @@ class Pages:
     :param database: returns the database; opens it on the first call, which may block
     :param task_states: returns Airflow's states of task instances, by one query
     :param default_region: returns the region of a connection's national numbers, ``None`` if it has none
+    :param budget_options: returns the budget of a connection, ``None`` if it has none
     """
 
     database: Callable[[], Database]
     summaries: Summaries
     task_states: TaskStates
     default_region: Callable[[str], str | None]
+    budget_options: Callable[[str], BudgetOptions | None]
 
     def reading(self) -> contextlib.AbstractContextManager[Connection]:
         """Open a connection for reading, on which all figures of a page are of one moment."""
         return self.database().connect(one_moment=True)
+
+    def account(self, connection: Connection, conn_ids: Collection[str]) -> dict[str, Any]:
+        """Return the stops and the budgets of connections, for the part of a page about the account."""
+        now = datetime.now(UTC)
+        options = {conn_id: self.budget_options(conn_id) for conn_id in sorted(conn_ids)}
+        statuses = [
+            status
+            for conn_id, option in options.items()
+            if option is not None
+            for status in read_budgets(connection, conn_id, option, now)
+        ]
+        return {"stops": find_stops(connection, conn_ids), "budgets": statuses}
 
     def rows(self, connection: Connection, records: Sequence[CampaignRecord]) -> list[CampaignRow]:
         """Return campaigns or contact syncs with their figures, each query for all of them."""

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cpaas_provider.database.activity.progress import CONTACT_SYNC
-from cpaas_provider.database.activity.stops import find_stops
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.activity import task_progress
 from cpaas_provider.database.schema.base import CAMPAIGN_LENGTH
@@ -59,13 +58,13 @@ def campaign_page(pages: Pages, request: Request, viewer: Viewer, reference: str
         row = pages.row(connection, found[0])
         buckets = _reports_by_minute(connection, row.record)
         brake = next(iter(read_brakes(connection, reference)), None)
-        stops = find_stops(connection, [row.record.conn_id])
+        account = pages.account(connection, [row.record.conn_id])
     return respond(
         request,
         "campaign.html",
         row=row,
         brake=brake,
-        stops=stops,
+        **account,
         chart=charts.over_time(buckets, STATUSES, "Delivery reports over time", since=row.record.started_at),
         kinds=reported_statuses(buckets),
         command=_cli_arguments(row.record),
@@ -84,7 +83,8 @@ def contact_sync_page(pages: Pages, request: Request, viewer: Viewer, reference:
         if not found:
             return not_found(request)
         [row] = pages.rows(connection, found)
-    return respond(request, "contact_sync.html", row=row, refresh=refresh_of([row]))
+        account = pages.account(connection, [row.record.conn_id])
+    return respond(request, "contact_sync.html", row=row, **account, refresh=refresh_of([row]))
 
 
 def reported_statuses(buckets: charts.Buckets) -> list[str]:

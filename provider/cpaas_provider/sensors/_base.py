@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.triggers.base import BaseTrigger
 
+    from cpaas_provider.triggers._polling.progress import ProgressLog
+
 _SLACK = timedelta(minutes=5)
+
+SHORTEST_RESCHEDULE = 60
+"""Seconds below which ``poke_interval`` is too short for ``mode="reschedule"``."""
 
 
 class DeferrableSensor(BaseSensorOperator):
@@ -44,12 +49,17 @@ class DeferrableSensor(BaseSensorOperator):
     def __init__(self, *, deferrable: bool, **kwargs: Any) -> None:
         super().__init__(**with_documentation(type(self), "sensors", kwargs))
         self.deferrable = deferrable
+        self._progress: ProgressLog | None = None
 
     def execute(self, context: Context) -> Any:
         """Wait, on a worker or on the triggerer."""
-        self.log.info("%s", self._start_line())
         begin = self._begin_deferred if self.deferrable else super().execute
-        return self._end(context, partial(begin, context))
+
+        def wait() -> Any:
+            self._log_start(context)
+            return begin(context)
+
+        return self._end(context, wait)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Continue after the trigger, also if it ended without an event."""
@@ -89,9 +99,38 @@ class DeferrableSensor(BaseSensorOperator):
         """Return the result of a wait that timed out, or raise ``AirflowSensorTimeout`` with the reason."""
         raise NotImplementedError
 
+    def _longest_wait(self) -> float:
+        """Return the seconds until the wait ends at the latest."""
+        return self.timeout
+
+    @property
+    def _is_rescheduling(self) -> bool:
+        """Whether a process starts for each read. ``deferrable`` comes before ``mode``."""
+        return self.reschedule and not self.deferrable
+
     def _was_rescheduled(self, context: Context) -> bool:
         """Return whether an earlier process of this try has read already."""
         return self.reschedule and context["ti"].get_first_reschedule_date(context) is not None
+
+    def _log_progress(self, line: str) -> None:
+        """Log where the wait stands, if it is time."""
+        if self._progress is None:
+            from cpaas_provider.triggers._polling.progress import ProgressLog
+
+            self._progress = ProgressLog(self.log)
+        self._progress.report(line)
+
+    def _log_start(self, context: Context) -> None:
+        if self._was_rescheduled(context):
+            return
+        self.log.info("%s", self._start_line())
+        if self._is_rescheduling and self.poke_interval < SHORTEST_RESCHEDULE:
+            self.log.warning(
+                "mode='reschedule' starts a process for each read, and poke_interval is %s. Starting a process may "
+                "take longer than that. Set poke_interval to %d seconds or more, or use deferrable=True.",
+                _seconds(self.poke_interval),
+                SHORTEST_RESCHEDULE,
+            )
 
     def _start_line(self) -> str:
         """Return the first line of the log: what the sensor waits for, where, how often it reads, and for how long."""
@@ -104,7 +143,7 @@ class DeferrableSensor(BaseSensorOperator):
         awaited, source = self._awaited()
         return (
             f"{self.task_type} waits for {awaited}, on {waits_on}: {source} is read every "
-            f"{_seconds(self.poke_interval)}, for at most {_seconds(self.timeout)}."
+            f"{_seconds(self.poke_interval)}, for at most {_seconds(self._longest_wait())}."
         )
 
     def _begin_deferred(self, context: Context) -> Any:

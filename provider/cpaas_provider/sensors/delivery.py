@@ -23,15 +23,13 @@ if TYPE_CHECKING:
 # On the triggerer one cheap query serves all waiting sensors. On a worker each sensor makes its own.
 DEFAULT_ROUND = 1.0
 DEFAULT_POKE_INTERVAL = 10.0
+# A process starts for each read.
+DEFAULT_RESCHEDULE_INTERVAL = 60.0
 DEFAULT_TIMEOUT = timedelta(days=1)
 
 REPORT_KEY = "report"
 """The XCom with the report of a sensor that fails."""
 
-_FIGURES = (
-    "Of {expected:,} recipients {delivered:,} are delivered, {undelivered:,} undelivered, {in_flight:,} in flight and "
-    "{unreported:,} unreported."
-)
 _ENDS = {
     "missed": "Too few recipients were delivered: min_delivered={share} can no longer be reached. ",
     "timed_out": "The wait for delivery timed out after {timeout:g} s. ",
@@ -65,7 +63,7 @@ class DeliverySensor(DeferrableSensor):
         wait begins (templated)
     :param deferrable: wait on the triggerer instead of a worker. Default: Airflow's ``[operators] default_deferrable``
     :param poke_interval: seconds between two reads of the database, at least 1. Default: 1 on the triggerer, where one
-        query serves all waiting sensors, otherwise 10
+        query serves all waiting sensors, 60 with ``mode="reschedule"``, otherwise 10
     :param timeout: seconds after which the wait ends. Default: one day
     :returns: the delivery figures:
 
@@ -98,6 +96,7 @@ class DeliverySensor(DeferrableSensor):
         try:
             deferrable = is_deferrable(deferrable)
             wait_for_unknown = bounds.flag("wait_for_unknown", wait_for_unknown)
+            is_default = poke_interval is None
             if poke_interval is None:
                 poke_interval = DEFAULT_ROUND if deferrable else DEFAULT_POKE_INTERVAL
             bounds.poke_interval("poke_interval", poke_interval)
@@ -108,6 +107,8 @@ class DeliverySensor(DeferrableSensor):
         except ValueError as error:
             raise ValueError(f"Task {kwargs.get('task_id')}: {error}") from None
         super().__init__(deferrable=deferrable, poke_interval=poke_interval, timeout=timeout, **kwargs)
+        if is_default and self._is_rescheduling:
+            self.poke_interval = DEFAULT_RESCHEDULE_INTERVAL
         self.send_result = send_result
         self.min_delivered = min_delivered
         self.wait_for_unknown = wait_for_unknown
@@ -123,8 +124,13 @@ class DeliverySensor(DeferrableSensor):
         """Read the database once."""
         self._remove_earlier_results(context)
         snapshot = self._read_status(context)
-        result = self._criteria(snapshot.sent).evaluate(snapshot.counts) if snapshot else None
-        return PokeReturnValue(is_done=True, xcom_value=self._conclude(context, result)) if result else False
+        if snapshot is None:
+            return False
+        criteria = self._criteria(snapshot.sent)
+        if result := criteria.evaluate(snapshot.counts):
+            return PokeReturnValue(is_done=True, xcom_value=self._conclude(context, result))
+        self._log_progress(criteria.describe(snapshot.counts))
+        return False
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Continue on a worker with the trigger's event."""
@@ -216,11 +222,11 @@ class DeliverySensor(DeferrableSensor):
         """Return the result of a wait that reached its goal; fail the task for good where it no longer can."""
         from cpaas_provider.database.errors import DatabaseError
         from cpaas_provider.sources.results_file import ResultsFileError
-        from cpaas_provider.triggers._polling.criteria import DONE
+        from cpaas_provider.triggers._polling.criteria import DONE, describe_figures
 
         if result["outcome"] != DONE:
             raise AirflowFailException(self._failure(context, result))
-        self.log.info("%s", _FIGURES.format_map(result))
+        self.log.info("%s", describe_figures(result))
         try:
             return self._report(result)
         except (ResultsFileError, DatabaseError) as error:
@@ -228,6 +234,8 @@ class DeliverySensor(DeferrableSensor):
 
     def _failure(self, context: Context, result: Mapping[str, Any]) -> str:
         """Leave the report for tasks downstream, and return why the sensor fails."""
+        from cpaas_provider.triggers._polling.criteria import describe_figures
+
         try:
             report = self._report(result)
         except Exception as error:  # noqa: BLE001 - the failure that is being reported matters more
@@ -239,7 +247,7 @@ class DeliverySensor(DeferrableSensor):
         except Exception as error:  # noqa: BLE001 - as above
             self.log.warning("The report could not be stored as XCom (%s).", type(error).__name__)
         end = _ENDS[result["outcome"]].format(share=self.min_delivered, timeout=self.timeout)
-        return end + _FIGURES.format_map(result)
+        return end + describe_figures(result)
 
     def _require_results_file(self, reason: str) -> None:
         """Fail instead of a skip that has no results file: after a skip, tasks downstream run and read it."""

@@ -134,8 +134,12 @@ class OtpStatusSensor(DeferrableSensor):
         if streak.count:
             streak.reset()
             self._save_streak(context, streak)
-        result = self._criteria().evaluate(record, timezone.utcnow())
-        return PokeReturnValue(is_done=True, xcom_value=self._conclude(result)) if result else False
+        criteria = self._criteria()
+        if result := criteria.evaluate(record, timezone.utcnow()):
+            return PokeReturnValue(is_done=True, xcom_value=self._conclude(result))
+        began_at = self._began_at or timezone.utcnow()
+        self._log_progress(criteria.describe(record, began_at + timedelta(seconds=self.timeout)))
+        return False
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Continue on a worker with the trigger's event."""
@@ -179,6 +183,11 @@ class OtpStatusSensor(DeferrableSensor):
 
     def _awaited(self) -> tuple[str, str]:
         return f"passcode {self.otp_id} to be verified", f"its record on connection {self.cpaas_conn_id!r}"
+
+    def _longest_wait(self) -> float:
+        """Return the seconds until the wait ends: the passcode may expire before its timeout."""
+        minutes = self._criteria().expires_in
+        return self.timeout if minutes is None else min(self.timeout, minutes * 60)
 
     def _trigger(self, deadline: str) -> OtpStatusTrigger:
         from cpaas_provider.triggers.otp import OtpStatusTrigger

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from cpaas_provider._common.extras import describe_install
 from cpaas_provider._common.values import is_blank
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, SourceError, Table, make_row
 from cpaas_provider.sources.files import FileSource, read_error
@@ -21,7 +22,7 @@ _BUFFER = 1 << 18
 class ParquetSource(FileSource):
     """A Parquet file. Only the columns that the campaign needs are read.
 
-    Needs the extra: ``pip install 'airflow-provider-cpaas[parquet]'``.
+    Needs the extra ``parquet``.
 
     :param path: a path or URL, as text, ``Path`` or ``ObjectStoragePath`` (templated)
     :param conn_id: the Airflow connection of its storage; default: the connection in the path, or that of the storage
@@ -37,9 +38,7 @@ class ParquetSource(FileSource):
             # By import_module, because pyarrow is optional and has no type hints.
             arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
         except ImportError:
-            raise SourceError(
-                f"{self} needs pyarrow where the task runs: pip install 'airflow-provider-cpaas[parquet]'."
-            ) from None
+            raise SourceError(f"{self} needs pyarrow where the task runs: {describe_install('parquet')}.") from None
         with self.open_raw() as stored:
             try:
                 file = parquet.ParquetFile(stored, buffer_size=_BUFFER, pre_buffer=False)

@@ -14,6 +14,7 @@ from json.encoder import encode_basestring
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from cpaas_provider._common.extras import describe_install
 from cpaas_provider._common.local_files import create_whole_file, make_folders
 from cpaas_provider.sources.files import redacted_path
 
@@ -189,7 +190,7 @@ def _delete_abandoned(path: Path) -> None:
 def _reason(error: Exception) -> str:
     """Return why a file cannot be written. Only text of the operating system is shown: other text may quote secrets."""
     if isinstance(error, ImportError):
-        return "(Parquet needs one more package: pip install 'airflow-provider-cpaas[parquet]')."
+        return f"(Parquet needs one more package: {describe_install('parquet')})."
     reason = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
     return f"({type(error).__name__}{reason}). Check results_path."
 

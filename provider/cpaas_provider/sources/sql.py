@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from cpaas_provider._common.extras import describe_install
 from cpaas_provider.sources import _validators
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, SourceError, Table
 from cpaas_provider.sources.tables import column_places, read_sequences
@@ -22,7 +23,7 @@ _CURSOR = re.compile(r":cursor\b|%\(cursor\)s|\$cursor\b|@cursor\b")
 class SqlSource(_validators.Argument):
     """The rows of one query, as a stream; on PostgreSQL by a server-side cursor. Nothing is committed.
 
-    Needs the extra: ``pip install 'airflow-provider-cpaas[sql]'``, and the Airflow provider of the database.
+    Needs the extra ``sql``, and the Airflow provider of the database.
 
     :param conn_id: the Airflow connection of the database (templated)
     :param sql: one statement that has a result (templated)
@@ -71,7 +72,7 @@ class SqlSource(_validators.Argument):
             from airflow.providers.common.sql.hooks.sql import DbApiHook
         except ImportError:
             raise SourceError(
-                f"{self} needs the SQL hooks of Airflow where the task runs: pip install 'airflow-provider-cpaas[sql]'."
+                f"{self} needs the SQL hooks of Airflow where the task runs: {describe_install('sql')}."
             ) from None
         from airflow.sdk import BaseHook
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -19,6 +21,7 @@ from cpaas_provider.sources.results_file import (
     write_outcomes,
 )
 from cpaas_provider.tasks.errors import PreflightError
+from cpaas_provider.tasks.lineage import Lineage, WrittenFile, WrittenList
 from cpaas_provider.tasks.runner import Attempt
 
 if TYPE_CHECKING:
@@ -47,6 +50,13 @@ class BulkAttempt(Attempt):
         self._partition = Partition.read(partition)
         self._results_path = results_path
         self._progress: ProgressRecorder | None = None
+        self._sources: list[Source] = []
+        self._written: list[WrittenList | WrittenFile] = []
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """What OpenLineage shows of the try, ``None`` if it ended before it read a source."""
+        return Lineage(self._sources, self._written) if self._sources else None
 
     @cached_property
     def _connection(self) -> CpaasConnection:
@@ -67,9 +77,11 @@ class BulkAttempt(Attempt):
 
     def _read_source(self, field: str, value: Any) -> Source:
         try:
-            return as_source(value)
+            source = as_source(value)
         except ValueError as error:
             raise AirflowFailException(f"{field}: {error} {self.nothing_done}") from None
+        self._sources.append(source)
+        return source
 
     @cached_property
     def _results_file(self) -> Any:
@@ -99,5 +111,7 @@ class BulkAttempt(Attempt):
         :raises ResultsFileError: when it cannot be written
         """
         if self._results_path is not None:
-            write_outcomes(self._results_file, lines, columns)
+            count = itertools.count()
+            write_outcomes(self._results_file, map(itemgetter(0), zip(lines, count, strict=False)), columns)
+            self._written.append(WrittenFile(self._results_file, columns, next(count)))
             self._runtime.log.info("Results file written: %s.", redacted_path(self._results_file))

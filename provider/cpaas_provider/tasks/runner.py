@@ -18,6 +18,7 @@ from cpaas_provider.tasks.errors import PreflightError
 if TYPE_CHECKING:
     from cpaas_provider.api.client import CpaasClient
     from cpaas_provider.hooks.connection import CpaasConnection
+    from cpaas_provider.tasks.lineage import Lineage
     from cpaas_provider.tasks.runtime import TaskRuntime
 
 REPORT_KEY = "report"
@@ -38,6 +39,11 @@ class Attempt:
     """Whether the try reaches a recipient or changes something at the service, at most once."""
     has_task_journal = False
     """Whether its requests are recorded in the task state store before they leave."""
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """What OpenLineage shows of the try, ``None`` for nothing."""
+        return None
 
     def run(self) -> Any:
         """Do what the task is for, or what is left of it, and return its result."""

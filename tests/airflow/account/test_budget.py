@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from typing import Any
 import pytest
 
 from cpaas_provider.api.errors import CpaasBudgetReachedError
-from cpaas_provider.database.activity.budgets import BudgetTable
 from cpaas_provider.database.database import open_database
 from cpaas_provider.hooks._account import budget
 from cpaas_provider.hooks._account.options import BudgetOptions
@@ -45,10 +45,9 @@ def database(airflow_db: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def spent(conn_id: str = "cpaas_default") -> dict[str, Decimal]:
     """Return what was spent, in the day and in the month."""
-    names = [period.name for period in budget.ConnectionBudget(conn_id, LIMITS, open_database)._periods()]
-    with open_database() as opened:
-        found = BudgetTable(opened, conn_id).spent(names)
-    return dict(zip(("day", "month"), found.values(), strict=True))
+    with open_database() as opened, opened.connect() as connection:
+        found = budget.read_budgets(connection, conn_id, LIMITS, datetime.now(UTC))
+    return dict(zip(("day", "month"), (status.spent for status in found), strict=True))
 
 
 def one_task(task_runner: TaskRunner, operator: Any, **given: Any) -> Run:
@@ -83,6 +82,27 @@ class TestCampaigns:
         limit_batches(task_runner, daily_budget=10 * PRICE)
         done = sms(task_runner, rows(9)).run_try()
         assert done.log.count("daily_budget (40) of connection 'cpaas_default' is reached to 80 % in") == 1
+
+    def test_metrics_have_what_is_spent_and_the_limit(
+        self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gauges: list[tuple[str, float, dict[str, str]]] = []
+
+        def gauge(name: str, value: float, *_: Any, tags: dict[str, str], **__: Any) -> None:
+            if name.startswith("cpaas.budget."):
+                gauges.append((name, value, tags))
+
+        monkeypatch.setattr("airflow.sdk.observability.stats.gauge", gauge)
+        limit_batches(task_runner, daily_budget=10 * PRICE, monthly_budget=1000)
+        assert sms(task_runner, rows(3)).run_try().state == "success"
+        last = {(name, tags["budget"]): value for name, value, tags in gauges}
+        assert {tags["conn_id"] for *_, tags in gauges} == {"cpaas_default"}
+        assert last == {
+            ("cpaas.budget.spent", "daily_budget"): 3 * PRICE,
+            ("cpaas.budget.limit", "daily_budget"): 10 * PRICE,
+            ("cpaas.budget.spent", "monthly_budget"): 3 * PRICE,
+            ("cpaas.budget.limit", "monthly_budget"): 1000,
+        }
 
     def test_rejected_and_unsent_requests_cost_nothing(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner, daily_budget=100, max_retries=0)

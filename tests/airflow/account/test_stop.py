@@ -283,6 +283,19 @@ class TestDatabase:
         done = run.run_try()
         assert (done.state, all_requests(task_runner)) == ("up_for_retry", 0)
         assert "No request leaves, because stops cannot be read from the database" in done.error
+        assert "Nothing more was sent, also with use_suppression_list=False." in done.error
+        assert "Make the database readable, see `airflow cpaas doctor`, or correct [cpaas] database." in done.error
+
+    def test_machine_without_any_database_is_not_held_up(
+        self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.delenv("AIRFLOW__CPAAS__DATABASE")
+        monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+        with CpaasHook().get_conn() as client:
+            for _ in range(2):
+                client.send_sms([ADA], content="Hello", sender_id="Shop")
+        assert requests(task_runner) == 2
+        assert not (tmp_path / "cpaas").exists()
 
     def test_alert_is_sent_although_the_database_is_unreadable(
         self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import airflow.state
@@ -367,6 +367,7 @@ class TestList:
             "recipients": 2,
             "try": 1,
             "started_at": line["started_at"],
+            "next_probe": None,
             "reason": line["reason"],
         }
         assert line["started_at"].endswith("+00:00")
@@ -552,6 +553,49 @@ def test_list_of_several_operations_says_where_to_look_for_each(task_runner: Tas
     assert "Unresolved: 4 requests to 4 recipients and for 1 row." in said
     ways = f"send_sms and buy_airtime {BY_REFERENCE}, {WORDED['request_otp'][1]}, {WORDED['create_contact_row'][1]}. Th"
     assert f"Look for them in the service's own records: {ways}" in said
+
+
+def in_flight(task_runner: TaskRunner) -> tuple[Run, list[str]]:
+    """Return a task whose passcode request will be cut off, and which looks for its record again."""
+    with new_dag() as dag:
+        RequestOtpOperator(task_id="do", recipient=phone("probed"), channel="sms")
+    run = Run(task_runner, dag)
+    task_runner.sandbox.control(*fault("request_otp", "cut_before", times=1))
+    return run, [dag.dag_id, run.run_id, "do"]
+
+
+def test_list_and_show_name_the_next_probe_of_a_deferred_task(
+    task_runner: TaskRunner, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OtpRecordProbe, "max_wait", timedelta(seconds=30))
+    run, ids = in_flight(task_runner)
+    deferred = run.run_try()
+    assert deferred.trigger is not None
+    until = datetime.fromisoformat(deferred.trigger[1]["until"]).isoformat(timespec="seconds")
+    for said in (journal("list", "--output", "json"), journal("show", *ids, "--output", "json")):
+        assert [line["next_probe"] for line in said.lines] == [until]
+    assert f"At {until} a task looks for proof by itself, before it sends (next_probe)" in journal("list").out
+    monkeypatch.setattr(OtpRecordProbe, "max_wait", timedelta())
+    assert run.run_to_end()[-1].state == "failed"
+    # No try follows by itself, so no probe does.
+    said = journal("list", "--output", "json")
+    assert [line["next_probe"] for line in said.lines] == [None]
+    assert "looks for proof by itself" not in said.err
+
+
+def test_list_names_the_next_probe_of_a_task_that_is_up_for_retry(task_runner: TaskRunner, journal: Journal) -> None:
+    run, _ = in_flight(task_runner)
+    task_runner.sandbox.control(*fault("find_otps", "error_500", after=1))
+    assert run.run_try().state == "up_for_retry"
+    with create_session() as session:
+        ended_at = session.scalars(select(TaskInstance.end_date).where(TaskInstance.run_id == run.run_id)).one()
+    (line,) = journal("list", "--output", "json").lines
+    assert datetime.fromisoformat(line["next_probe"]) >= ended_at.replace(microsecond=0)
+
+
+def test_row_whose_creation_is_unknown_has_no_next_probe(task_runner: TaskRunner, journal: Journal) -> None:
+    Single(task_runner, "create_contact_row")
+    assert [line["next_probe"] for line in journal("list", "--output", "json").lines] == [None]
 
 
 def test_resolution_is_in_the_audit_log(send: Send, journal: Journal) -> None:

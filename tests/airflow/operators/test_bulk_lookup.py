@@ -168,6 +168,26 @@ def test_invalid_rows_are_in_the_file_and_counted(
     assert [line["outcome"] for line in lines(tmp_path / "out.jsonl")] == ["found", "invalid_row", "invalid_row"]
 
 
+def test_error_of_one_bad_number_says_what_a_retry_can_and_cannot_do(task_runner: TaskRunner, tmp_path: Path) -> None:
+    task_runner.sandbox.control(*fault("lookup_phone", "broken_json", times=1))
+    source = written(tmp_path / "bad.csv", [f"+{LAGOS},x", "nonsense,x", f"+{ACCRA},x"])
+    run = look_up(task_runner, source, tmp_path / "out.jsonl")
+    first = run.run_try()
+    assert first.state == "up_for_retry"
+    assert "The lookups of 1 row are stored for lookup_ttl, and not charged again." in first.error
+    assert "A retry makes only the lookups that failed." in first.error
+    assert "A retry cannot use invalid rows. Correct them in the source" in first.error
+    last = run.run_try()
+    # The invalid row alone is left, so no further retry is made.
+    assert (last.state, last.report["lookups"], last.report["cached"]) == ("failed", 1, 1)
+    assert "A retry makes" not in last.error
+    assert "The lookups of 2 rows are stored" in last.error
+    written(tmp_path / "bad.csv", [f"+{LAGOS},x", f"+{QUIET},x", f"+{ACCRA},x"])
+    run.clear()
+    corrected = run.run_try()
+    assert (corrected.state, corrected.result["lookups"], corrected.result["cached"]) == ("success", 1, 2)
+
+
 def test_failed_lookup_is_a_line_and_is_made_again_by_the_retry(
     task_runner: TaskRunner, numbers: str, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.receiver.app import ReceiverApp
+from cpaas_provider.hooks._account.options import BudgetOptions
 from cpaas_provider.pages.access import Viewer
 from cpaas_provider.pages.app import add_pages
 from cpaas_provider.pages.base import TaskStates
@@ -32,15 +33,19 @@ def viewer(x_dags: Annotated[str, Header()] = "", x_totals: Annotated[str, Heade
     return Viewer(lambda dag_ids: {one for one in dag_ids if one in allowed or ALL in allowed}, bool(x_totals))
 
 
+BUDGETS = {"limited": BudgetOptions({"daily_budget": 500.0, "monthly_budget": 8000.0}, "Africa/Lagos", {})}
+"""The budgets of the connections that have some."""
+
+
 def mounted(database: Database, task_states: TaskStates = lambda places: {}) -> FastAPI:
     """Return an application with the pages under the path that the plugin uses.
 
     :param task_states: Airflow's states of task instances; none by default, as of an Airflow that has no such tasks
     """
     outer = FastAPI()
-    outer.mount(
-        "/cpaas", add_pages(ReceiverApp(openapi_url=None), viewer, lambda: database, task_states, {"shop": "NG"}.get)
-    )
+    receiver = ReceiverApp(openapi_url=None)
+    regions = {"shop": "NG"}.get
+    outer.mount("/cpaas", add_pages(receiver, viewer, lambda: database, task_states, regions, BUDGETS.get))
     return outer
 
 

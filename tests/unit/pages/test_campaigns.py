@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from fastapi.testclient import TestClient
 
+from cpaas_provider.api.amounts import to_decimal
+from cpaas_provider.database.activity.budgets import BudgetTable
 from cpaas_provider.database.activity.progress import FAILED, RUNNING
 from cpaas_provider.database.activity.stops import StopTable
 from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
+from cpaas_provider.hooks._account.budget import current_periods
 from cpaas_provider.pages.campaigns import PAGE_ROWS
 from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, ended, noted, report, save_reports, to
+from tests.unit.pages.conftest import BUDGETS
 from tests.unit.pages.recorded import campaign
 
 EVIL = '<script>alert(1)</script>" onmouseover="x'
@@ -323,6 +327,35 @@ class TestHeaders:
             assert reader.get(f"/static/{name}").status_code == 200
         assert reader.get("/static/app.py").status_code == 404
         assert reader.get("/static/..%2Fapp.py").status_code == 404
+
+
+class TestBudgets:
+    def spend(self, database: Database, amount: float) -> None:
+        periods = current_periods(BUDGETS["limited"], datetime.now(UTC))
+        assert BudgetTable(database, "limited").reserve("send_sms", 1, to_decimal(amount), periods)
+
+    def test_budgets_of_a_connection_are_where_its_account_is_shown(
+        self, database: Database, reader: TestClient
+    ) -> None:
+        campaign(database, "spring", conn_id="limited")
+        self.spend(database, 100)
+        today = current_periods(BUDGETS["limited"], datetime.now(UTC))[0].name
+        for path in ("/campaigns", "/campaigns/spring"):
+            page = reader.get(path).text
+            assert (
+                "daily_budget (500) of connection &#39;limited&#39; is reached to 20 % in "
+                f"{today} (Africa/Lagos). 100 of 500 is spent or reserved, 400 remain." in page
+            )
+            assert '<p class="warning">Budget' not in page
+        self.spend(database, 400)
+        page = reader.get("/campaigns/spring").text
+        assert '<p class="warning">Budget: daily_budget (500)' in page
+        assert "No request that costs money leaves. Raise daily_budget" in page
+
+    def test_budget_of_a_connection_of_other_dags_is_not_shown(self, database: Database, anonymous: TestClient) -> None:
+        campaign(database, "spring", dag_id="mine")
+        campaign(database, "autumn", dag_id="theirs", conn_id="limited")
+        assert "Budget" not in anonymous.get("/campaigns", headers={"x-dags": "mine"}).text
 
 
 class TestStops:

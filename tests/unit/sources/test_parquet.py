@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpaas_provider._common.extras import describe_install
 from cpaas_provider.sources import ParquetSource
 from cpaas_provider.sources.base import Row, SourceError
 from cpaas_provider.sources.tables import has_content
@@ -143,7 +145,7 @@ def test_missing_pyarrow_is_an_error_that_names_the_extra(made: Make, monkeypatc
     source = made(pa.table({"phone": ["1"]}))
     for name in [name for name in sys.modules if name.partition(".")[0] == "pyarrow"]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(SourceError, match=r"pip install 'airflow-provider-cpaas\[parquet\]'"), source.open():
+    with pytest.raises(SourceError, match=re.escape(describe_install("parquet"))), source.open():
         pass
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cpaas_provider._common.extras import describe_install
 from cpaas_provider.sources import SqlSource
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError, Table
 from tests.unit.sources.reading import columns, read, values
@@ -160,7 +161,7 @@ def test_missing_sql_provider_is_an_error_that_names_the_extra() -> None:
         "except SourceError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "pip install 'airflow-provider-cpaas[sql]'" in done.stdout
+    assert f"where the task runs: {describe_install('sql')}." in done.stdout
 
 
 @pytest.mark.usefixtures("postgres")

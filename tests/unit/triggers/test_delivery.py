@@ -20,7 +20,7 @@ from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.triggers import delivery
-from cpaas_provider.triggers._polling import delivery_poller, poller
+from cpaas_provider.triggers._polling import delivery_poller, poller, progress
 from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
 from cpaas_provider.triggers._polling.delivery_poller import DeliveryPoller
 from cpaas_provider.triggers._polling.poller import WaitEndedError
@@ -183,6 +183,23 @@ class TestEvents:
             assert not waiting.done()
             save_reports(store, report(OBI, "delivered", token=to(ADA, OBI)))
             assert await waiting == ended("done", 2, 2, 0, 0, 0)
+
+    async def test_changed_figures_are_logged_and_same_ones_are_not_repeated(
+        self, store: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        monkeypatch.setattr(poller, "MAX_SLEEP_SECONDS", 0.02)
+        monkeypatch.setattr(progress, "CHANGED_EVERY", 0)
+        waiting = asyncio.create_task(event_of(trigger(expected=2)))
+        standing = "The wait continues. Of 2 recipients {} are delivered, 0 undelivered, 0 in flight and {} unreported."
+        await until(lambda: caplog.messages.count(standing.format(0, 2)))
+        save_reports(store, report(ADA, "delivered", token=to(ADA, OBI)))
+        await until(lambda: caplog.messages.count(standing.format(1, 1)))
+        await asyncio.sleep(0.2)
+        save_reports(store, report(OBI, "delivered", token=to(ADA, OBI)))
+        await waiting
+        lines = [line for line in caplog.messages if line.startswith("The wait continues.")]
+        assert lines == [standing.format(0, 2), standing.format(1, 1)]
 
     async def test_share_of_several_campaigns_is_reached_before_all_are_final(self, store: Database) -> None:
         names = [f"one{number}" for number in range(3)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -161,6 +162,16 @@ class TestWaiting:
         await event(trigger(otp_id, poke_interval=poke_interval, deadline=in_(1.2)))
         # At once, after a second, and for the last time at the deadline.
         assert reads(sandbox) <= 3
+
+    async def test_pending_passcode_is_logged_with_the_end_of_its_wait(
+        self, otp_id: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        monkeypatch.setattr(poller, "MAX_SLEEP_SECONDS", 0.05)
+        await event(trigger(otp_id, deadline=in_(1.0)))
+        (line,) = [line for line in caplog.messages if line.startswith("The wait continues.")]
+        assert f"Passcode {otp_id} is pending (status SENT). The wait ends at " in line
+        assert line.endswith(" UTC, when its timeout is over.")
 
     async def test_passcode_is_read_a_last_time_at_the_deadline(
         self, sandbox: Sandbox, client: AsyncCpaasClient, otp_id: str

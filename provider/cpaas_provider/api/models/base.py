@@ -6,7 +6,7 @@ import math
 import re
 import threading
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_origin
 
 import pendulum
 from pydantic import (
@@ -15,9 +15,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     ModelWrapValidatorHandler,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
     StringConstraints,
     ValidationError,
     ValidationInfo,
+    model_serializer,
     model_validator,
 )
 
@@ -68,6 +71,9 @@ _LOGGED_FIELDS = frozenset(
 )
 
 
+_HIDDEN: dict[Any, Any] = {str: "***", dict: {}, list: []}
+"""What stands in JSON for a required field that is private, by its type."""
+
 UNKNOWN_ZONE = pendulum.FixedTimezone(0, name="UTC")
 """The zone of times that the service writes without one. They count as UTC, except where an hour matters."""
 
@@ -116,6 +122,27 @@ class WireResource(_RedactedModel):
         coerce_numbers_to_str=True,
         arbitrary_types_allowed=True,
     )
+
+    STORED: ClassVar[frozenset[str]] = frozenset()
+    """Fields that JSON has, too, although ``repr()`` leaves them out."""
+
+    @model_serializer(mode="wrap")
+    def _leave_out_private_fields(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        """Leave personal data out of JSON, which Airflow stores as XCom if a task returns a resource.
+
+        A required field has a placeholder there, so that the next task can read the resource.
+        """
+        fields: dict[str, Any] = dump(self)
+        if info.mode != "json":
+            return fields
+        model_fields = type(self).model_fields
+        stored = _LOGGED_FIELDS | self.STORED
+        hidden = {
+            name: _HIDDEN[get_origin(field.annotation) or field.annotation]
+            for name, field in model_fields.items()
+            if field.is_required() and name not in stored
+        }
+        return {name: value for name, value in fields.items() if name in stored and name in model_fields} | hidden
 
     @model_validator(mode="wrap")
     @classmethod

@@ -48,6 +48,8 @@ class ContactColumn(WireResource):
 class ContactTable(WireResource):
     """The one contact table with its columns."""
 
+    STORED = frozenset({"columns"})
+
     id: Text
     columns: list[ContactColumn]
     created_datetime: OptionalTimestamp = None

@@ -11,7 +11,7 @@ from cpaas_provider.cli.doctor.database import DatabaseChecks
 from cpaas_provider.cli.doctor.installation import check_airflow, check_configuration, check_versions
 from cpaas_provider.cli.doctor.receiver import check_callback_url, check_receiver
 from cpaas_provider.cli.doctor.report import Finding, Status
-from cpaas_provider.cli.doctor.service import ServiceChecks, check_rate_limit, check_stop
+from cpaas_provider.cli.doctor.service import ServiceChecks, check_budget, check_rate_limit, check_stop
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import aside, print_lines, say
 
@@ -53,6 +53,7 @@ def _findings(conn_id: str) -> Iterator[Finding]:
         yield from database.check_recipient_secret()
         yield from database.check_clock()
         yield from check_stop(conn_id)
+        yield from check_budget(service.connection, database.database)
         yield from check_rate_limit(service.connection, database.database)
         yield from check_callback_url(service.connection)
         yield from check_receiver(service.connection, conn_id, database.database)

@@ -16,6 +16,9 @@ from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
 from cpaas_provider.cli.doctor.report import NO_CONNECTION, Finding, Findings, clock, failed, ok, skipped, warning
 from cpaas_provider.cli.ping import how_to_define
 from cpaas_provider.database.database import Database
+from cpaas_provider.database.default_file import spreading_executor
+from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.hooks._account.budget import read_budgets
 from cpaas_provider.hooks._account.stops import describe_stop
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.hooks.cpaas import CpaasHook, describe_failure
@@ -23,6 +26,7 @@ from cpaas_provider.provider_info import CONNECTION_FIELDS
 
 _RATE_LIMIT = "rate limit"
 _STOP = "stop"
+_BUDGET = "budget"
 
 
 class _WatchingClient(CpaasClient):
@@ -106,6 +110,52 @@ def check_stop(conn_id: str) -> Findings:
     else:
         yield failed(
             _STOP, stopped, f"Run `airflow cpaas resume --conn-id {conn_id}`, and clear the tasks that failed."
+        )
+
+
+def check_budget(connection: CpaasConnection | None, database: Database | None) -> Findings:
+    """Check that the budgets of a connection work, and how much of them is spent."""
+    if connection is None:
+        yield skipped(_BUDGET, NO_CONNECTION)
+        return
+    options = connection.budget
+    if options is None:
+        yield ok(_BUDGET, "no daily_budget and no monthly_budget is set")
+        return
+    if database is None:
+        yield failed(
+            _BUDGET,
+            "There is no usable database, so what is spent cannot be read, and nothing that costs money is sent.",
+            "See the check of the database.",
+        )
+        return
+    if executor := spreading_executor():
+        yield failed(
+            _BUDGET,
+            f"[cpaas] database is not set, and the tasks of {executor} run on several machines, each with a file of "
+            "its own. Each machine would spend the whole budget.",
+            "Let all workers use one database: set [cpaas] database.",
+        )
+    try:
+        with database.connect() as opened:
+            found = read_budgets(opened, connection.conn_id, options, datetime.now(UTC))
+    except DatabaseError as error:
+        yield failed(_BUDGET, f"What is spent cannot be read. {error}", "See the check of the database.")
+        return
+    for status in found:
+        if status.state == "reached":
+            advice = f"Raise {status.period.option}, or wait for the next period. Then clear the tasks that failed."
+            yield failed(_BUDGET, f"{status.describe()} No request that costs money leaves.", advice)
+        elif status.state == "nearly reached":
+            yield warning(_BUDGET, status.describe(), f"Raise {status.period.option}, or send less.")
+        else:
+            yield ok(_BUDGET, f"{status.describe()} The service names no currency: the amount is in the account's.")
+    if missing := sorted({"price_per_passcode", "price_per_lookup"} - options.prices.keys()):
+        yield warning(
+            _BUDGET,
+            f"{' and '.join(missing)} not set. The service names no such price, so these requests are refused while a "
+            "budget is set.",
+            "Set the price if you use them. A price of 0 lets them pass uncounted.",
         )
 
 

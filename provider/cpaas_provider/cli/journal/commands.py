@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +25,7 @@ from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, p
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, NOTHING_SENT_KEY, RequestRecord, State
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED, CannotResolveError, Resolution, ResolutionResult
 from cpaas_provider.sending.journal.view import JournalView, StateSummary
+from cpaas_provider.tasks.airflow.task_states import read_next_run
 
 # Operations whose result id a later task needs.
 _NEEDED_BY_ID = {"request_otp", "create_contact_row"}
@@ -31,8 +33,12 @@ _UNRESOLVED = (State.UNKNOWN, State.PENDING)
 FEW = 1
 """Up to this many requests are shown in full. Of a larger journal, unresolved requests and counts are shown."""
 # The columns for people if the task instance is given and its journal has many requests.
-_OF_A_CAMPAIGN = ("reference", "state", "recipients", "try", "started_at", "resolution", "result_id", "reason")
+_OF_A_CAMPAIGN = (
+    *("reference", "state", "recipients", "try", "started_at", "next_probe", "resolution", "result_id", "reason"),
+)
 _COPIED = frozenset({"reference", "result_id"})
+_PROBED = {"send_sms", "send_email", "request_otp", "buy_airtime"}
+"""The operations whose unknown outcome a probe may establish."""
 _CONSEQUENCE = "After a clear, the task sends again to every recipient that [cpaas] database does not have."
 _ALL_UNKNOWN = (
     "After a clear, the outcome of all earlier requests is unknown, and on_unknown decides. A part of the journal that "
@@ -48,7 +54,10 @@ def cpaas_journal_list(args: Namespace) -> None:
     campaigns: dict[Instance, str] = {}
     found = list(itertools.islice(_requests(args, unreadable, campaigns), args.limit + 1))
     shown = found[: args.limit]
-    print_lines([_line(instance, request) for instance, request in shown], args.output, _COPIED)
+    # A task instance may have many requests, and its next try is looked up once.
+    next_probe = functools.cache(_next_probe)
+    lines = [_line(instance, request, next_probe) for instance, request in shown]
+    print_lines(lines, args.output, _COPIED)
     beside = aside(args)
     if len(found) > len(shown):
         say(f"Only the newest {args.limit} are shown. Raise --limit, or narrow with --dag-id and --run-id.", beside)
@@ -62,7 +71,7 @@ def cpaas_journal_list(args: Namespace) -> None:
     ]
     if unresolved or not unreadable:
         nothing = "No unresolved requests." if args.state is None or shown else "No such request."
-        say(words.what_to_do(unresolved) if unresolved else nothing, beside)
+        say(words.what_to_do(unresolved, _first_probe(lines)) if unresolved else nothing, beside)
     if unreadable:
         warn("\n".join(str(problem) for problem in unreadable))
         raise SystemExit(f"{counted(len(unreadable), 'journal')} could not be read and may hold unresolved requests.")
@@ -73,15 +82,18 @@ def cpaas_journal_show(args: Namespace) -> None:
     """Show the requests of one task instance. Of a large journal, show unresolved requests and counts."""
     found = _read(args)
     instance, journal, beside = found.instance, found.journal, aside(args)
+    next_probe = functools.cache(_next_probe)
+    shown = _whole(journal, args.each) if len(journal.requests) > FEW else journal.entries()
+    lines = [_line(instance, request, next_probe) | _more(request) for request in shown]
+    first_probe = _first_probe(lines)
     if len(journal.requests) > FEW:
-        lines = [_line(instance, request) | _more(request) for request in _whole(journal, args.each)]
         if args.output in READABLE:
             lines = [{name: line[name] for name in _OF_A_CAMPAIGN} for line in lines]
         print_lines(lines, args.output, _COPIED)
         say(f"Campaign {instance}: {words.campaign_counts(journal.sums())}", beside)
     else:
-        for entry in journal.entries():
-            print_record(_line(instance, entry) | _more(entry), args.output)
+        for line in lines:
+            print_record(line, args.output)
         if not journal.requests:
             print_lines([], args.output)
             say(f"The journal of {instance} has no requests.", beside)
@@ -92,7 +104,7 @@ def cpaas_journal_show(args: Namespace) -> None:
             f"The journal does not show whether recipients without a request here were sent to: {journal.lost}.", beside
         )
     unresolved = [(instance, entry) for entry in _unresolved(instance, journal)]
-    say(words.what_to_do(unresolved) if unresolved else "No unresolved requests.", beside)
+    say(words.what_to_do(unresolved, first_probe) if unresolved else "No unresolved requests.", beside)
 
 
 @action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated
@@ -232,7 +244,19 @@ def _is_unresolved(instance: Instance, entry: RequestRecord) -> bool:
     return entry.is_unresolved and not (entry.state is State.PENDING and instance.running)
 
 
-def _line(instance: Instance, request: RequestRecord | StateSummary) -> dict[str, Any]:
+def _next_probe(instance: Instance) -> datetime | None:
+    """Return when the next try of a task instance begins by itself. Each try probes before it sends."""
+    return read_next_run((instance.dag_id, instance.run_id, instance.task_id, instance.map_index))
+
+
+def _first_probe(lines: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the earliest time of the next probes; ``None`` if none is planned."""
+    return min((line["next_probe"] for line in lines if line["next_probe"]), default=None)
+
+
+def _line(
+    instance: Instance, request: RequestRecord | StateSummary, next_probe: Callable[[Instance], datetime | None]
+) -> dict[str, Any]:
     if isinstance(request, RequestRecord):
         recipients, reason = len(request.members), request.reason
     else:
@@ -249,8 +273,13 @@ def _line(instance: Instance, request: RequestRecord | StateSummary) -> dict[str
         "recipients": recipients,
         "try": getattr(request, "try_number", None),
         "started_at": to_iso_time(getattr(request, "started_at", None)),
+        "next_probe": to_iso_time(next_probe(instance)) if _is_probed(instance, request) else None,
         "reason": reason,
     }
+
+
+def _is_probed(instance: Instance, request: RequestRecord | StateSummary) -> bool:
+    return isinstance(request, RequestRecord) and request.operation in _PROBED and _is_unresolved(instance, request)
 
 
 def _more(request: RequestRecord | StateSummary) -> dict[str, Any]:

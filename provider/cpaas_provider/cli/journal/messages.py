@@ -30,13 +30,22 @@ _SINGLE = {
 }
 
 
-def what_to_do(unresolved: Sequence[tuple[Instance, RequestRecord]]) -> str:
-    """Return how to find and resolve unresolved requests."""
+def what_to_do(unresolved: Sequence[tuple[Instance, RequestRecord]], next_probe: str | None = None) -> str:
+    """Return how to find and resolve unresolved requests.
+
+    :param next_probe: when a task's next try probes by itself; ``None`` if none is planned
+    """
     instance = unresolved[0][0]
     which = shlex.join([instance.dag_id, instance.run_id, instance.task_id])
     which += f" --map-index {instance.map_index}" if instance.map_index >= 0 else ""
     entries = [entry for _, entry in unresolved]
-    return (
+    waiting = (
+        f"At {next_probe} a task looks for proof by itself, before it sends (next_probe): the record of a passcode, or "
+        "a delivery report if the request had a callback URL. Wait for it, or resolve them before.\n"
+        if next_probe
+        else ""
+    )
+    return waiting + (
         f"Unresolved: {counts(entries)}. Look for them in the service's own records: {_ways_to_find(entries)}. Then "
         "resolve them with one of:\n"
         f"  airflow cpaas journal resolve --sent {which}\n"

@@ -116,6 +116,16 @@ MESSAGE_COMMANDS = (
         "operation that returns a balance: it reports the balance with each send and purchase. Exit status: 0 if a "
         "balance is known, 1 if not.",
     ),
+    command(
+        "budget",
+        "messages.budget.cpaas_budget",
+        (CONN_ID, ARG_OUTPUT, ARG_VERBOSE),
+        "Show what is spent of the budgets of a connection",
+        "Show what all requests of a connection cost in the current day and month, with the limits of daily_budget and "
+        "monthly_budget. Requests in flight count as reserved. The state is available, nearly reached (from 80 % on) "
+        "or reached. Exit status: 0 if requests that cost money may leave, 1 if a budget is reached, or if there is "
+        "none.",
+    ),
 )
 OTP_COMMANDS = (
     command(

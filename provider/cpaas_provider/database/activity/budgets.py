@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, update
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.recipients.locks import lock_for_writing
@@ -21,6 +22,9 @@ from cpaas_provider.database.schema.accounts import budgets, prices
 _MILLION = 1_000_000
 WARN_AT = Decimal("0.8")
 """The share of a budget at which the log has a warning, once."""
+
+PERIOD_FORMS = {"daily_budget": "%Y-%m-%d", "monthly_budget": "%Y-%m"}
+"""How the name of a day or a month is written. The lengths differ, and names of the same length sort by time."""
 
 PROBE_LEASE = timedelta(minutes=5)
 """The longest time for which a request goes alone to learn the price. Longer than a request with its retries."""
@@ -44,6 +48,19 @@ class BudgetPeriod:
     limit: Decimal
 
 
+class Spent(NamedTuple):
+    """What is spent and reserved in a period, before and after a change."""
+
+    period: BudgetPeriod
+    before: Decimal
+    after: Decimal
+
+    @property
+    def reaches_warning(self) -> bool:
+        """Whether the change brought it to ``WARN_AT``."""
+        return self.before < WARN_AT * self.period.limit <= self.after
+
+
 @dataclass(frozen=True)
 class Full:
     """A budget that does not allow a request.
@@ -62,7 +79,7 @@ class Reserved:
     """The money that is reserved for a request.
 
     :param probe: the token of a request that goes alone, because no price is known; ``None`` for others
-    :param warned: the periods whose budgets have reached ``WARN_AT`` with this request, each with what is spent
+    :param spent: what is spent and reserved in each period with this request
     """
 
     operation: str
@@ -70,7 +87,7 @@ class Reserved:
     amount: Decimal
     periods: Sequence[BudgetPeriod]
     probe: str | None = None
-    warned: Sequence[tuple[BudgetPeriod, Decimal]] = ()
+    spent: Sequence[Spent] = ()
 
 
 class BudgetTable:
@@ -111,29 +128,25 @@ class BudgetTable:
                     return Full(period, spent[period.name], amount)
             if probe:
                 self._set_price(connection, operation, probed_until=now + PROBE_LEASE, probe=probe)
-            warned = [
-                (period, spent[period.name] + amount)
-                for period in periods
-                if spent[period.name] < WARN_AT * period.limit <= spent[period.name] + amount
-            ]
             self._add(connection, periods, amount)
-            return Reserved(operation, units, amount, periods, probe, warned)
+            changes = [Spent(period, spent[period.name], spent[period.name] + amount) for period in periods]
+            return Reserved(operation, units, amount, periods, probe, changes)
 
         return self._database.write(work)
 
     def record_cost(
         self, reserved: Reserved, cost: Decimal | None, price: Decimal | None, *, failed: bool = False
-    ) -> list[tuple[BudgetPeriod, Decimal]]:
+    ) -> list[Spent]:
         """Replace a reservation by what the request cost.
 
         :param cost: ``None`` to keep the reservation
         :param price: the price of a unit that the response shows; ``None`` if it shows none
         :param failed: whether the request was not accepted, so that its response is no evidence of a missing price
-        :return: the periods whose budgets have reached ``WARN_AT`` because of this, each with what is spent
+        :return: what is spent and reserved in each period before and after this
         :raises DatabaseError: when the database cannot be written; the reservation stays
         """
 
-        def work(connection: Connection) -> list[tuple[BudgetPeriod, Decimal]]:
+        def work(connection: Connection) -> list[Spent]:
             self._lock(connection)
             change = Decimal() if cost is None else cost - reserved.amount
             before = self._spent(connection, reserved.periods)
@@ -141,21 +154,9 @@ class BudgetTable:
                 self._add(connection, reserved.periods, change)
             if price is not None or reserved.probe:
                 self._learn(connection, reserved, price, is_missing=price is None and not failed)
-            return [
-                (period, before[period.name] + change)
-                for period in reserved.periods
-                if before[period.name] < WARN_AT * period.limit <= before[period.name] + change
-            ]
+            return [Spent(period, before[period.name], before[period.name] + change) for period in reserved.periods]
 
         return self._database.write(work)
-
-    def spent(self, names: Sequence[str]) -> Mapping[str, Decimal]:
-        """Return what was spent and is reserved in each of the periods.
-
-        :raises DatabaseError: when the database cannot be read
-        """
-        with self._database.connect() as connection:
-            return self._read(connection, names)
 
     def _learn(self, connection: Connection, reserved: Reserved, price: Decimal | None, *, is_missing: bool) -> None:
         """Store a price that is higher than those seen so far, and let other requests leave after a probe."""
@@ -184,13 +185,7 @@ class BudgetTable:
             connection.execute(insert(prices).values(row))
 
     def _spent(self, connection: Connection, periods: Sequence[BudgetPeriod]) -> Mapping[str, Decimal]:
-        return self._read(connection, [period.name for period in periods])
-
-    def _read(self, connection: Connection, names: Sequence[str]) -> Mapping[str, Decimal]:
-        query = select(budgets.c.period, budgets.c.spent)
-        query = query.where(budgets.c.conn_id == self._name, budgets.c.period.in_(list(names)))
-        found = {name: Decimal(spent) / _MILLION for name, spent in connection.execute(query)}
-        return {name: found.get(name, Decimal()) for name in names}
+        return read_spent(connection, self._name, [period.name for period in periods])
 
     def _add(self, connection: Connection, periods: Sequence[BudgetPeriod], amount: Decimal) -> None:
         for period in periods:
@@ -199,6 +194,23 @@ class BudgetTable:
             changed = connection.execute(update(budgets).where(*is_period).values(spent=budgets.c.spent + more))
             if not changed.rowcount:
                 connection.execute(insert(budgets).values(conn_id=self._name, period=period.name, spent=more))
+
+
+def read_spent(connection: Connection, conn_id: str, names: Sequence[str]) -> Mapping[str, Decimal]:
+    """Return what was spent and is reserved in each of some periods of a connection."""
+    query = select(budgets.c.period, budgets.c.spent)
+    query = query.where(budgets.c.conn_id == conn_id.lower(), budgets.c.period.in_(list(names)))
+    found = {name: Decimal(spent) / _MILLION for name, spent in connection.execute(query)}
+    return {name: found.get(name, Decimal()) for name in names}
+
+
+def is_before(moment: datetime) -> ColumnElement[bool]:
+    """Return the condition for the rows of days and months that are over at a moment, in every time zone."""
+    # No zone is as much as a day behind UTC.
+    last = moment - timedelta(days=1)
+    length = func.length(budgets.c.period)
+    ends = {form: last.strftime(form) for form in PERIOD_FORMS.values()}
+    return or_(*(and_(length == len(end), budgets.c.period < end) for end in ends.values()))
 
 
 def _to_millionths(amount: Decimal) -> int:

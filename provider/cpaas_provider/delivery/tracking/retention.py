@@ -9,9 +9,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, case, delete, exists, select, tuple_
 
+from cpaas_provider.database.activity.budgets import is_before
 from cpaas_provider.database.activity.upsert import upsert
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.recipients.frequency import MAX_PERIOD
+from cpaas_provider.database.schema.accounts import budgets
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes, task_progress
 from cpaas_provider.database.schema.alerts import notifications
 from cpaas_provider.database.schema.base import REPORT_DIALECTS, identities
@@ -94,6 +96,7 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
             # By then the time of a brake of single sends is over, so failures received later are not held back by it.
             conditions = [age < moment - SINGLE_SENDS_WINDOW, ~may_hold(moment)]
         yield table.name, _delete(database, table, *conditions)
+    yield budgets.name, _delete(database, budgets, is_before(before))
     # A version that is deleted begins anew. It must not be taken for that of a stored summary.
     is_unused = [
         ~exists().where(name == campaign_changes.c.campaign)

@@ -7,17 +7,30 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from cpaas_provider.api.amounts import divide, format_amount, known_cost, to_decimal, to_decimal_or_none
 from cpaas_provider.api.errors import CpaasBudgetReachedError, CpaasError, CpaasNotSentError, CpaasUnknownOutcomeError
-from cpaas_provider.database.activity.budgets import BudgetPeriod, BudgetTable, Full, MissingPriceError, Reserved
+from cpaas_provider.database.activity.budgets import (
+    PERIOD_FORMS,
+    WARN_AT,
+    BudgetPeriod,
+    BudgetTable,
+    Full,
+    MissingPriceError,
+    Reserved,
+    Spent,
+    read_spent,
+)
 from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.hooks.metrics import BUDGET
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from cpaas_provider.api.endpoints import Endpoint
     from cpaas_provider.api.http.wire import OutgoingRequest
     from cpaas_provider.database.database import Database
@@ -64,7 +77,8 @@ class ConnectionBudget:
         try:
             with self.open_database() as database:
                 table = BudgetTable(database, self.conn_id)
-                reserved = table.reserve(operation, units, least, self._periods())
+                periods = current_periods(self.options, datetime.now(UTC))
+                reserved = table.reserve(operation, units, least, periods)
         except MissingPriceError:
             raise CpaasBudgetReachedError(
                 f"The service names no charge of {operation}, so the budget of connection {self.conn_id!r} cannot be "
@@ -78,7 +92,7 @@ class ConnectionBudget:
         if isinstance(reserved, Full):
             raise self._reached(reserved, operation)
         if reserved is not None:
-            self._warn(reserved.warned)
+            self._report(reserved.spent)
         return reserved
 
     def record_result(self, reserved: Reserved, result: Any = None, error: BaseException | None = None) -> None:
@@ -94,7 +108,7 @@ class ConnectionBudget:
             return
         try:
             with self.open_database() as database:
-                self._warn(
+                self._report(
                     BudgetTable(database, self.conn_id).record_cost(reserved, cost, price, failed=error is not None)
                 )
         except DatabaseError as failure:
@@ -130,11 +144,6 @@ class ConnectionBudget:
         least = to_decimal(self.options.prices.get("price_per_message", 0))
         return max(charge, reserved.units * least), divide(charge, reserved.units)
 
-    def _periods(self) -> list[BudgetPeriod]:
-        now = datetime.now(ZoneInfo(self.options.zone))
-        names = {"daily_budget": f"{now:%Y-%m-%d}", "monthly_budget": f"{now:%Y-%m}"}
-        return [BudgetPeriod(option, names[option], to_decimal(limit)) for option, limit in self.options.limits.items()]
-
     def _reached(self, full: Full, operation: str) -> CpaasBudgetReachedError:
         period = full.period
         what = f"{period.option} ({format_amount(period.limit)}) of connection {self.conn_id!r}"
@@ -146,13 +155,74 @@ class ConnectionBudget:
             operation=operation,
         )
 
-    def _warn(self, warned: Sequence[tuple[BudgetPeriod, Decimal]]) -> None:
-        for period, spent in warned:
-            log.warning(
-                "%s (%s) of connection %r is reached to %.0f %% in %s (%s).",
-                period.option, format_amount(period.limit), self.conn_id, spent / period.limit * 100, period.name,
-                self.options.zone,
-            )  # fmt: skip
+    def _report(self, changes: Sequence[Spent]) -> None:
+        """Publish what is spent as metrics, and warn if a budget has reached ``WARN_AT``."""
+        for change in changes:
+            status = BudgetStatus(self.conn_id, change.period, self.options.zone, change.after)
+            status.publish()
+            if change.reaches_warning:
+                log.warning("%s", status.describe())
+
+
+@dataclass(frozen=True)
+class BudgetStatus:
+    """What of a budget is spent and reserved in the current day or month.
+
+    :param zone: the time zone of days and months
+    """
+
+    conn_id: str
+    period: BudgetPeriod
+    zone: str
+    spent: Decimal
+
+    @property
+    def remaining(self) -> Decimal:
+        """What may still be spent; 0 if more than the budget is spent."""
+        return max(self.period.limit - self.spent, Decimal())
+
+    @property
+    def percent(self) -> int:
+        """The spent share in whole percent. A budget of 0 is used up."""
+        return int(self.spent / self.period.limit * 100) if self.period.limit else 100
+
+    @property
+    def state(self) -> str:
+        """``available``, from ``WARN_AT`` on ``nearly reached``, at the limit ``reached``."""
+        if self.spent >= self.period.limit:
+            return "reached"
+        return "nearly reached" if self.spent >= WARN_AT * self.period.limit else "available"
+
+    def publish(self) -> None:
+        """Publish what is spent, and the limit, as metrics of Airflow."""
+        from airflow.sdk.observability import stats
+
+        tags = {"conn_id": self.conn_id, "budget": self.period.option}
+        for name, amount in (("spent", self.spent), ("limit", self.period.limit)):
+            stats.gauge(f"{BUDGET}.{name}", float(amount), tags=tags)
+
+    def describe(self) -> str:
+        """Return it as a sentence."""
+        return (
+            f"{self.period.option} ({format_amount(self.period.limit)}) of connection {self.conn_id!r} is reached to "
+            f"{self.percent} % in {self.period.name} ({self.zone})."
+        )
+
+
+def current_periods(options: BudgetOptions, now: datetime) -> list[BudgetPeriod]:
+    """Return the periods of the budgets at a moment."""
+    local = now.astimezone(ZoneInfo(options.zone))
+    return [
+        BudgetPeriod(option, local.strftime(PERIOD_FORMS[option]), to_decimal(limit))
+        for option, limit in options.limits.items()
+    ]
+
+
+def read_budgets(connection: Connection, conn_id: str, options: BudgetOptions, now: datetime) -> list[BudgetStatus]:
+    """Return what is spent of each budget of a connection."""
+    periods = current_periods(options, now)
+    spent = read_spent(connection, conn_id, [period.name for period in periods])
+    return [BudgetStatus(conn_id, period, options.zone, spent[period.name]) for period in periods]
 
 
 def describe_unusable(conn_id: str, error: DatabaseError, unsent: str) -> str:

@@ -106,8 +106,10 @@ class AccountGuard(RequestGuard):
             )
         if self._must_read and time.monotonic() - known.read_at > MAX_AGE:
             raise CpaasNotSentError(
-                f"No request leaves, because stops cannot be read from the database: {known.failure}. Nothing more was "
-                "sent. The task can be retried."
+                f"No request leaves, because stops cannot be read from the database: {known.failure}. Connection "
+                f"{self._conn_id!r} may be stopped there. Nothing more was sent, also with use_suppression_list=False. "
+                "Make the database readable, see `airflow cpaas doctor`, or correct [cpaas] database. Then retry the "
+                "task. Without a database of the provider nothing is asked."
             )
 
     async def admit_async(self) -> None:

@@ -18,6 +18,25 @@ from airflow.listeners import hookimpl
 
 _CLIENTS = frozenset({"get_idempotent_client", "get_async_idempotent_client"})
 _HOOK = "cpaas_provider.hooks.cpaas"
+RESULTS = frozenset(
+    f"cpaas_provider.api.models.{name}"
+    for name in (
+        *("airtime.AirtimePurchase", "contacts.ContactRowRecord", "contacts.ContactTable", "email.EmailMessage"),
+        *("lookup.PhoneLookup", "otp.OtpToken", "sms.SmsMessage"),
+    )
+)
+"""The classes of what a client's methods return."""
+
+
+def allow_results() -> None:
+    """Let tasks of this process read the results of a client that other tasks returned.
+
+    Airflow reads only classes that ``[core] allowed_deserialization_classes`` names, or that the process allows. Its
+    ``allow_class`` would import the models in every task process.
+    """
+    from airflow.sdk import serde
+
+    serde._extra_allowed.update(RESULTS)
 
 
 @hookimpl

@@ -34,6 +34,24 @@ def read_task_states(places: Collection[Place]) -> dict[Place, TaskState]:
         return {}
 
 
+def read_next_run(place: Place) -> datetime | None:
+    """Return when Airflow runs a task instance again by itself: its retry, or the end of a deferral until a time.
+
+    :return: ``None`` if it does not, or if that cannot be found out
+    """
+    from airflow.utils.session import create_session
+
+    from cpaas_provider.triggers.wait import WaitTrigger
+
+    task = read_task_states([place]).get(place)
+    if task is None or task.state != "deferred":
+        return None if task is None else task.retry_at
+    with create_session(scoped=False) as session:
+        trigger = _instance(session, place).trigger
+        is_wait = trigger is not None and trigger.classpath.endswith(f".{WaitTrigger.__name__}")
+        return datetime.fromisoformat(trigger.kwargs["until"]) if is_wait else None
+
+
 def _read(places: Collection[Place]) -> dict[Place, TaskState]:
     from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
@@ -61,16 +79,22 @@ def _read(places: Collection[Place]) -> dict[Place, TaskState]:
     return found
 
 
-def _next_try(session: Any, place: tuple[Any, ...]) -> datetime | None:
-    """Return when Airflow tries a task instance again, as its DAG says; ``None`` if that cannot be found out."""
-    from airflow.models.serialized_dag import SerializedDagModel
+def _instance(session: Any, place: tuple[Any, ...]) -> Any:
+    """Return the row of a task instance."""
     from airflow.models.taskinstance import TaskInstance
     from sqlalchemy import select
 
     names = (TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, index_of(TaskInstance))
     conditions = (column == value for column, value in zip(names, place, strict=True))
+    return session.scalars(select(TaskInstance).where(*conditions)).one()
+
+
+def _next_try(session: Any, place: tuple[Any, ...]) -> datetime | None:
+    """Return when Airflow tries a task instance again, as its DAG says; ``None`` if that cannot be found out."""
+    from airflow.models.serialized_dag import SerializedDagModel
+
     try:
-        instance: Any = session.scalars(select(TaskInstance).where(*conditions)).one()
+        instance = _instance(session, place)
         dag: Any = SerializedDagModel.get_dag(instance.dag_id, session=session)
         instance.task = dag.get_task(instance.task_id)
         return instance.next_retry_datetime()  # type: ignore[no-any-return]  # Airflow leaves it unannotated

@@ -32,6 +32,7 @@ from cpaas_provider.sources.results_file import Columns, write_outcomes
 from cpaas_provider.sources.tables import missing_columns
 from cpaas_provider.tasks.bulk import BulkAttempt
 from cpaas_provider.tasks.errors import PreflightError
+from cpaas_provider.tasks.lineage import WrittenFile
 from cpaas_provider.tasks.runner import REPORT_KEY
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class BulkLookup(BulkAttempt):
                 self._report_progress()
             spool.seek(0)
             write_outcomes(path, map(json.loads, spool), self._columns)
+            self._written.append(WrittenFile(path, self._columns, self._counts["rows"]))
         report = self._report()
         runtime.log.info("%s: %s.", runtime.task_type, _in_words(report))
         self._refuse_failures(report)
@@ -239,9 +241,25 @@ class BulkLookup(BulkAttempt):
             raise LookupLimitError(
                 f"{counted(report['lookup_failed'], 'lookup')} failed and {counted(report['invalid_rows'], 'row')} "
                 f"cannot be used, of {report['rows']:,}: more than max_failure_ratio ({limit:g}) allows. The results "
-                "file has each with its reason. A retry looks up only what failed.",
+                f"file has a line for each row. {self._describe_retry(report)}",
                 permanent=not report["lookup_failed"],
             )
+
+    def _describe_retry(self, report: Mapping[str, Any]) -> str:
+        """Return what a retry can and cannot do about the rows without a lookup."""
+        sentences = []
+        if report["found"]:
+            sentences.append(
+                f"The lookups of {counted(report['found'], 'row')} are stored for lookup_ttl, and not charged again."
+            )
+        if report["lookup_failed"]:
+            sentences.append("A retry makes only the lookups that failed. The service may charge for them again.")
+        if report["invalid_rows"]:
+            sentences.append(
+                "A retry cannot use invalid rows. Correct them in the source, or raise max_failure_ratio, and clear "
+                "the task."
+            )
+        return " ".join(sentences)
 
     def _report_progress(self) -> None:
         if time.monotonic() - self._reported_at >= self._spec.progress_interval:

@@ -25,10 +25,10 @@ from cpaas_provider.sources.results_file import Columns, ResultsFileError
 from cpaas_provider.tasks.airflow.confirmation import Confirmation, Confirmations, Question
 from cpaas_provider.tasks.airflow.progress import ProgressRecorder
 from cpaas_provider.tasks.bulk import PREVIEW_KEY, BulkAttempt
-from cpaas_provider.tasks.contacts.lineage import SyncLineage
 from cpaas_provider.tasks.contacts.spec import CONTACTS_ALIAS
 from cpaas_provider.tasks.database.shared_database import check_database
 from cpaas_provider.tasks.errors import PreflightError
+from cpaas_provider.tasks.lineage import WrittenList
 from cpaas_provider.tasks.runner import REPORT_KEY, failure_text
 
 if TYPE_CHECKING:
@@ -52,8 +52,6 @@ OF_A_SYNC: Columns = {
 class ContactSyncTry(BulkAttempt):
     """One try of a contact sync.
 
-    ``lineage`` is what OpenLineage shows of it, once it has run.
-
     :param lease_deadline: latest time until which the task waits for another sync; ``None`` before the first wait
     :param started_in_time: whether the try that waited was allowed to send, so that this one is, too
     """
@@ -72,7 +70,6 @@ class ContactSyncTry(BulkAttempt):
         self._spec = spec
         self._started_in_time = started_in_time
         self._lease_deadline = datetime.fromisoformat(lease_deadline) if lease_deadline else None
-        self.lineage: SyncLineage | None = None
         self._confirmations = Confirmations(runtime) if spec.on_limit == "ask" and not spec.dry_run else None
         self._done = ""
 
@@ -129,7 +126,8 @@ class ContactSyncTry(BulkAttempt):
             raise
         report = sync.report()
         self._end_progress(FINISHED, self._figures(report))
-        self.lineage = SyncLineage(source, self._connection.base_url, sync.column_sources, report)
+        changes = report["created"] + report["updated"] + report["deleted"]
+        self._written.insert(0, WrittenList(self._connection.base_url, sync.column_sources, changes))
         if spec.preview_count:
             runtime.push(PREVIEW_KEY, sync.preview)
         if sync.changed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +18,14 @@ NOTHING_ACCEPTED = "send_result names no accepted recipient, so there is no deli
 FIGURES = ("expected", "delivered", "undelivered", "in_flight", "unreported")
 
 _ROUNDING = 1e-9
+
+
+def describe_figures(figures: Mapping[str, Any]) -> str:
+    """Return delivery figures as a sentence."""
+    return (
+        "Of {expected:,} recipients {delivered:,} are delivered, {undelivered:,} undelivered, {in_flight:,} in flight "
+        "and {unreported:,} unreported."
+    ).format_map(figures)
 
 
 class ToResolve(NamedTuple):
@@ -94,6 +102,10 @@ class DeliveryCriteria:
         figures = (expected, counts.delivered, counts.undelivered, counts.in_flight, expected - counts.known)
         return dict(zip(FIGURES, figures, strict=True))
 
+    def describe(self, counts: DeliveryCounts) -> str:
+        """Return the figures of a wait that continues, as a line for its log."""
+        return f"The wait continues. {describe_figures(self.summary(counts))}"
+
     def evaluate(self, counts: DeliveryCounts) -> dict[str, Any] | None:
         """Return how the wait ended, ``done`` or ``missed``, with the figures; ``None`` while it continues."""
         summary = self.summary(counts)
@@ -136,6 +148,20 @@ class OtpCriteria:
             return None
         moments = (record.expires_at(self.expires_in), self.expires_by)
         return min((moment for moment in moments if moment is not None), default=None)
+
+    def describe(self, record: OtpToken, deadline: datetime) -> str:
+        """Return the status of a passcode that is pending and the end of its wait, as a line for its log.
+
+        :param deadline: when the time limit of the wait is over
+        """
+        expiry = self.expiry(record)
+        ends, why = (deadline, "when its timeout is over")
+        if expiry is not None and expiry < deadline:
+            ends, why = expiry, "when the passcode expires"
+        return (
+            f"The wait continues. Passcode {record.id} is pending (status {record.status_desc}). The wait ends at "
+            f"{ends.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, {why}."
+        )
 
     def evaluate(self, record: OtpToken, now: datetime) -> dict[str, Any] | None:
         """Return the outcome of the passcode as plain JSON, or ``None`` while it is pending.

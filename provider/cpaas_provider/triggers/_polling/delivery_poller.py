@@ -125,6 +125,10 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
         """Return the result of a wait that ends now, without figures if its campaigns were never read."""
         return self.criteria.evaluate_timeout(self._total) if self.was_read else {"outcome": TIMED_OUT}
 
+    def describe(self) -> str | None:
+        """Return the figures, once the campaigns were read."""
+        return self.criteria.describe(self._total) if self.was_read else None
+
     def warn_unknown(self) -> None:
         """Log, in the log of the task that waits, that the database has no record of its campaigns."""
         self._context.run(log.warning, NOT_IN_DATABASE)

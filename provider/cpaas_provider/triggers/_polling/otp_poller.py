@@ -45,6 +45,16 @@ class OtpWaiter(Waiter[dict[str, Any]]):
         self.read: asyncio.Task[float] | None = None
         self.failures = 0
         self.rejections = FailureStreak()
+        self._last_record: OtpToken | None = None
+
+    def describe(self) -> str | None:
+        """Return the status of the passcode and the end of the wait, once the passcode was read."""
+        return None if self._last_record is None else self.criteria.describe(self._last_record, self.deadline)
+
+    def on_pending(self, record: OtpToken) -> None:
+        """Use the record of a passcode that is still pending."""
+        self._last_record = record
+        self.set_expiry(self.criteria.expiry(record))
 
     def set_expiry(self, moment: datetime | None) -> None:
         """Set when the passcode expires, which orders the reads of a round."""
@@ -175,7 +185,7 @@ class OtpPoller(Poller[OtpWaiter]):
         if result is not None or waiter.is_last_read:
             waiter.set_result(result)
         else:
-            waiter.set_expiry(waiter.criteria.expiry(record))
+            waiter.on_pending(record)
         return waiter.interval
 
     def _on_read_done(self, waiter: OtpWaiter, read: asyncio.Task[float]) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Generic, Self, TypeVar
 from airflow.sdk import timezone
 
 from cpaas_provider.api.backoff import backoff as exponential_backoff
+from cpaas_provider.triggers._polling.progress import ProgressLog
 
 T = TypeVar("T")
 W = TypeVar("W", bound="Waiter[Any]")
@@ -53,6 +54,11 @@ class Waiter(Generic[T]):
         self.is_last_read = False
         self._future: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
         self._error: BaseException | None = None
+        self._progress = ProgressLog(log)
+
+    def describe(self) -> str | None:
+        """Return where the wait stands, without numbers, addresses and codes; ``None`` if that is not known yet."""
+        return None
 
     @property
     def done(self) -> bool:
@@ -82,6 +88,9 @@ class Waiter(Generic[T]):
             if left <= 0:
                 raise TimeoutError
             await asyncio.wait((self._future,), timeout=min(left, MAX_SLEEP_SECONDS))
+            if not self._future.done():
+                # In the task of the waiter, so that the line is in the log of the task that waits.
+                self._progress.report(self.describe())
         if self._error is not None:
             # A new error for each waiter: one that thousands raise grows with every raise.
             raise WaitEndedError(str(self._error)) from self._error

@@ -7,6 +7,7 @@ from sqlalchemy import func, insert, select, update
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.recipients.lookups import DndCache
+from cpaas_provider.database.schema.accounts import budgets
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes, task_progress
 from cpaas_provider.database.schema.alerts import notifications
 from cpaas_provider.database.schema.changes import campaign_changes
@@ -80,6 +81,7 @@ class TestPruning:
                     lookups,
                     phone_records,
                     message_counts,
+                    budgets,
                     *OF_THE_PAGES,
                 )
             ),
@@ -101,6 +103,17 @@ class TestPruning:
             connection.execute(update(sends).values(started_at=now - timedelta(days=100)))
         assert sum(number for _, number in prune(filled, now + timedelta(days=1), WHEN)) == 8
         assert number_of(filled) == [0, 0, 0, 0, 0]
+
+    def test_days_and_months_of_budgets_that_are_over_are_deleted(self, database: Database) -> None:
+        names = ["2026-07-29", "2026-07-30", "2026-07-31", "2026-08-01", "2026-06", "2026-07", "2026-08"]
+        rows = [{"conn_id": "shop", "period": name, "spent": 1} for name in names]
+        database.write(lambda connection: connection.execute(insert(budgets), rows))
+        before = datetime(2026, 8, 1, 12, tzinfo=UTC)
+        assert dict(prune(database, before, before))["cpaas_budgets"] == 3
+        with database.connect() as connection:
+            found = connection.execute(select(budgets.c.period).order_by(budgets.c.period)).scalars().all()
+        # In another time zone it may still be the last day of the month.
+        assert list(found) == ["2026-07", "2026-07-31", "2026-08", "2026-08-01"]
 
     def test_leaves_what_an_unfinished_campaign_needs_until_it_is_finished(self, database: Database) -> None:
         now = datetime.now(UTC)
