@@ -105,7 +105,7 @@ VERSIONED = (
     "tests/airflow/campaigns/test_tries.py",
     "tests/airflow/cli/test_journal.py",
     "tests/airflow/contacts/test_confirmed.py",
-    "tests/airflow/contacts/test_lineage.py",
+    "tests/airflow/test_lineage.py",
     "tests/airflow/contacts/test_run_params.py",
     "tests/airflow/contacts/test_sync.py",
     "tests/airflow/delivery/test_assets.py",
