@@ -79,6 +79,16 @@ def test_every_kind_of_source_sends_the_same_messages(task_runner: TaskRunner, t
     assert last_texts(task_runner) == {one: TEXT.format(name=f"Person {n}") for n, one in enumerate(EIGHT)}
 
 
+def test_query_of_an_unknown_table_fails_without_a_retry(task_runner: TaskRunner, tmp_path: Path) -> None:
+    pytest.importorskip("airflow.providers.sqlite")
+    as_sql(tmp_path)
+    source = SqlSource("campaign_people", "SELECT phone FROM custmers")
+    failed = sms(task_runner, source, retries=3).run_try()
+    assert failed.state == "failed"
+    assert "failed (OperationalError, SQLITE_ERROR)" in failed.error
+    assert failed.error.endswith("Nothing was sent in this try.")
+
+
 def test_source_of_another_kind_after_a_clear_sends_nothing_again(task_runner: TaskRunner, tmp_path: Path) -> None:
     run = sms(task_runner, as_csv(tmp_path))
     run.run_try()
