@@ -65,6 +65,7 @@ def nightly_offer():
         timezone="Africa/Lagos",
         # A second run for the same day sends to no recipient again. A triggered run may have no logical date.
         idempotency_key="offer-{{ (dag_run.logical_date or dag_run.run_after) | ds }}",
+        max_lateness=timedelta(hours=2),  # unpaused the next day, yesterday's run does not send
         max_charge=20_000,
         max_failure_ratio=0.02,
     )
