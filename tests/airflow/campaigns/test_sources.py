@@ -109,7 +109,7 @@ def test_template_of_the_day_works_without_a_logical_date(task_runner: TaskRunne
 
 
 def test_template_of_ds_without_a_logical_date_fails_with_one_that_works() -> None:
-    template = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string("day-{{ ds }}")  # noqa: S701 - no HTML
+    template = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string("day-{{ ds }}")
     with pytest.raises(jinja2.UndefinedError, match=r"'ds' is undefined. The run has no logical date.* \| ds }}"):
         render(object(), template, {"dag_run": SimpleNamespace(logical_date=None)})
 
