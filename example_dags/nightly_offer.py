@@ -63,7 +63,9 @@ def nightly_offer():
         substitution_defaults={"name": "customer"},
         send_window=("09:00", "20:00"),  # at night the task waits on the triggerer, without a worker slot
         timezone="Africa/Lagos",
-        idempotency_key="offer-{{ ds }}",  # a second run for the same day sends to no recipient again
+        # A second run for the same day sends to no recipient again. A triggered run may have no logical date.
+        idempotency_key="offer-{{ (dag_run.logical_date or dag_run.run_after) | ds }}",
+        max_lateness=timedelta(hours=2),  # unpaused the next day, yesterday's run does not send
         max_charge=20_000,
         max_failure_ratio=0.02,
     )
@@ -85,7 +87,8 @@ def nightly_offer():
         substitutions={"name": "first_name"},
         substitution_defaults={"name": "customer"},
         sender_id="offers@example.com",
-        idempotency_key="offer-{{ ds }}",  # the channel belongs to the key: SMS and email do not share it
+        # The channel belongs to the key: SMS and email do not share it.
+        idempotency_key="offer-{{ (dag_run.logical_date or dag_run.run_after) | ds }}",
         max_failure_ratio=0.5,  # customers without an address
     )
     send >> delivered >> email

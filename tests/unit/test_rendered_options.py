@@ -90,6 +90,14 @@ def test_empty_rendering_is_refused_by_every_option_and_lifts_no_limit(name: str
         read(name, empty)
 
 
+@pytest.mark.parametrize("name", ["max_changes", "max_deletes", "max_new"])
+@pytest.mark.parametrize("value", [1.0, "1.0", "1e0", " 1.00 "])
+def test_limit_of_1_0_in_a_template_is_refused_because_it_may_stand_for_one_row(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f'{name} is 1.0, .* Write 1 for one row, or "unlimited" for all rows'):
+        read(name, value)
+    assert (read(name, 1), read(name, "1"), read(name, "0.99")) == (1, 1, 0.99)
+
+
 def test_only_limits_are_lifted_by_unlimited() -> None:
     for name in set(OPTIONS) - LIFTED - {"timezone"}:
         with pytest.raises(ValueError, match=name):

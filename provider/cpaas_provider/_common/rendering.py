@@ -26,6 +26,12 @@ TEXT_FIELDS = frozenset(
 )  # fmt: skip
 """Templated fields that are text. Others may be lists, mappings or numbers."""
 
+_OF_A_DATE = ("'ds", "'ts", "'logical_date'", "'data_interval_")
+_NO_DATE = (
+    "The run has no logical date, which a run that is triggered need not have. A template that works in each run: "
+    "{{ (dag_run.logical_date or dag_run.run_after) | ds }}."
+)
+
 _CONTAINERS = (list, tuple, dict, set, frozenset, Mapping)
 
 
@@ -60,6 +66,10 @@ def render(templater: Any, template: jinja2.Template, context: MutableMapping[st
             return nodes[0]
         # The text of something undefined raises an error.
         text = "".join(map(str, nodes))
+    except jinja2.UndefinedError as error:
+        if getattr(values.get("dag_run"), "logical_date", error) is None and str(error).startswith(_OF_A_DATE):
+            raise jinja2.UndefinedError(f"{error}. {_NO_DATE}") from None
+        environment.handle_exception()
     except Exception:  # noqa: BLE001 - raises it again, with the line of the template
         environment.handle_exception()
     # Jinja makes a text of a constant.

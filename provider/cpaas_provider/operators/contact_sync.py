@@ -92,7 +92,8 @@ class SyncContactsOperator(ReadsSources):
     :param max_deletes: how many rows may be deleted, cleared or set because they are gone from the source: a count, a
         share of the rows in the map (a float from 0 to 1), or ``None`` for any number. If there are more, the sync
         stops before its first request. Each partition counts its own rows. An empty source never deletes a row.
-        A template gives ``unlimited`` for any number (templated)
+        ``1`` is one row, and ``1.0`` is all rows. A template gives ``unlimited`` for any number. It may not give
+        ``1.0``, because a param may be written like that for one row (templated)
     :param max_changes: the same for all rows that would be created, updated or deleted. A share does not limit the
         first sync, which finds an empty map (templated)
     :param max_new: how many rows may be created if the map has rows already: a count, a share of the rows in the map,

@@ -37,7 +37,13 @@ class SourceError(Exception):
     """A source cannot be read, or reading stopped at some row. The message is for the DAG author.
 
     It shows nothing of the source's content, and no credentials.
+
+    :param permanent: whether a retry of the task would fail alike
     """
+
+    def __init__(self, message: str, *, permanent: bool = False) -> None:
+        super().__init__(message)
+        self.permanent = permanent
 
 
 def declares_missing_values(table: Table) -> bool:

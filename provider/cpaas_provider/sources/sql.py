@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import CursorResult
 
 _FETCH_SIZE = 2_000
+_CODE = re.compile(r"[A-Z0-9_]{5,40}")
+_CODES_END = 100_000
+_STATEMENT_AT_FAULT = "SQLSTATE 42"
+"""The class of SQLSTATE for syntax errors, unknown names and missing rights."""
+_PERMANENT_CODES = frozenset({"SQLITE_ERROR", "error 1054", "error 1064", "error 1146"})
+"""The same of SQLite and MySQL: an unknown column, a syntax error, an unknown table."""
 _CURSOR = re.compile(r":cursor\b|%\(cursor\)s|\$cursor\b|@cursor\b")
 
 
@@ -104,11 +110,30 @@ class SqlSource(_validators.Argument):
         return result
 
     def _query_error(self, error: Exception) -> SourceError:
-        kind = type(getattr(error, "orig", None) or error).__name__
+        cause = getattr(error, "orig", None) or error
+        code = _error_code(cause)
+        kind = ", ".join(filter(None, (type(cause).__name__, code)))
+        is_permanent = code in _PERMANENT_CODES or code.startswith(_STATEMENT_AT_FAULT)
         return SourceError(
             f"{self} failed ({kind}). The database's message is not shown here, because it may contain personal data. "
             "Run the statement on the database itself to see it."
+            + (" A retry would fail alike: correct the statement, the tables or the rights." if is_permanent else ""),
+            permanent=is_permanent,
         )
+
+
+def _error_code(error: object) -> str:
+    """Return the database's own code of an error: an SQLSTATE, a name of SQLite, or a number of MySQL."""
+    arguments = getattr(error, "args", ())
+    # Before the SQLSTATE: that of MySQL's errors has 42000 for exhausted connections, too.
+    number = getattr(error, "errno", None) or (arguments[0] if arguments else None)
+    if type(number) is int and 0 < number < _CODES_END:
+        return f"error {number}"
+    for attribute, kind in (("sqlite_errorname", ""), ("pgcode", "SQLSTATE "), ("sqlstate", "SQLSTATE ")):
+        code = getattr(error, attribute, None)
+        if isinstance(code, str) and _CODE.fullmatch(code):
+            return f"{kind}{code}"
+    return ""
 
 
 class _SqlTable:

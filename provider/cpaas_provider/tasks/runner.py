@@ -181,7 +181,8 @@ def airflow_exception(error: Exception) -> Exception:
     if isinstance(error, (errors.SendingError, PreflightError, ContactsError)):
         return (AirflowFailException if error.permanent else AirflowException)(str(error))
     if isinstance(error, SourceError):
-        return AirflowException(f"{str(error).rstrip('.')}. Nothing was sent in this try.")
+        failed = AirflowFailException if error.permanent else AirflowException
+        return failed(f"{str(error).rstrip('.')}. Nothing was sent in this try.")
     if isinstance(error, (DatabaseError, ResultsFileError)):
         return AirflowException(str(error))
     if isinstance(error, CpaasNotSentError) and error.is_permanent:

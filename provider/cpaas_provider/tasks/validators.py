@@ -43,6 +43,12 @@ def rendered(check: Check) -> Check:
 
     def read(name: str, value: Any) -> Any:
         written = _written_value(value)
+        if check is row_limit and isinstance(written, float) and written == 1:
+            # A form or a JSON file may write the number 1 like this.
+            raise ValueError(
+                f"{name} is 1.0, which may stand for one row or for all rows. Write 1 for one row, or "
+                f'"{UNLIMITED}" for all rows.'
+            )
         try:
             return check(name, written)
         except ValueError:

@@ -7,17 +7,21 @@ import json
 import sqlite3
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jinja2
 import pytest
 from airflow.sdk import DAG, task
 
+from cpaas_provider._common.rendering import render
 from cpaas_provider.operators.email import EmailCampaignOperator
 from cpaas_provider.operators.sms import SmsCampaignOperator
 from cpaas_provider.sources import CsvSource, JsonLinesSource, ListSource, ParquetSource, SqlSource
 from tests.airflow.harness.campaigns import TEXT, count_messages, counts, digits, email, last_texts, requests, rows, sms
 from tests.airflow.harness.running import run as run_dag
 from tests.airflow.harness.task_runner import TaskRunner
+from tests.airflow.harness.tries import Run, new_dag
 
 EIGHT = digits(8)
 
@@ -77,6 +81,37 @@ def test_every_kind_of_source_sends_the_same_messages(task_runner: TaskRunner, t
     done = sms(task_runner, KINDS[kind](tmp_path)).run_try()
     assert (done.state, counts(done.result)) == ("success", {"sent": 8})
     assert last_texts(task_runner) == {one: TEXT.format(name=f"Person {n}") for n, one in enumerate(EIGHT)}
+
+
+def test_query_of_an_unknown_table_fails_without_a_retry(task_runner: TaskRunner, tmp_path: Path) -> None:
+    pytest.importorskip("airflow.providers.sqlite")
+    as_sql(tmp_path)
+    source = SqlSource("campaign_people", "SELECT phone FROM custmers")
+    failed = sms(task_runner, source, retries=3).run_try()
+    assert failed.state == "failed"
+    assert "failed (OperationalError, SQLITE_ERROR)" in failed.error
+    assert failed.error.endswith("Nothing was sent in this try.")
+
+
+def run_without_date(task_runner: TaskRunner, idempotency_key: str) -> Run:
+    """Return a run as ``airflow dags trigger`` makes it, without a logical date."""
+    with new_dag() as dag:
+        SmsCampaignOperator(task_id="campaign", source=rows(2), content=TEXT, idempotency_key=idempotency_key)
+    return Run(task_runner, dag, logical_date=None)
+
+
+def test_template_of_the_day_works_without_a_logical_date(task_runner: TaskRunner) -> None:
+    key = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
+    sent = run_without_date(task_runner, f"day-{key}").run_try()
+    assert (sent.state, sent.result["sent"]) == ("success", 2), sent.error
+    again = sms(task_runner, rows(2), idempotency_key=f"day-{key}").run_try()
+    assert (again.state, requests(task_runner)) == ("success", 1), again.error
+
+
+def test_template_of_ds_without_a_logical_date_fails_with_one_that_works() -> None:
+    template = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string("day-{{ ds }}")
+    with pytest.raises(jinja2.UndefinedError, match=r"'ds' is undefined. The run has no logical date.* \| ds }}"):
+        render(object(), template, {"dag_run": SimpleNamespace(logical_date=None)})
 
 
 def test_source_of_another_kind_after_a_clear_sends_nothing_again(task_runner: TaskRunner, tmp_path: Path) -> None:

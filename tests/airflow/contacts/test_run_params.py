@@ -56,6 +56,7 @@ def test_params_of_one_run_set_switches_and_limits(task_runner: TaskRunner, nati
     assert (first.state, first.result["created"], first.result["rejected"]) == ("success", 19, 1), first.error
     stopped = run_of(task_runner, rows[:10], name, native=native, max_failure_ratio=1.0)
     assert "and max_deletes allows 1 (10% of 19)" in stopped.error
+    assert "max_deletes 0.1 (10 %: 1 of 19 rows), max_changes 1,000, max_new 0.5 (50 %: 9 of 19 rows)" in stopped.log
     assert run_of(task_runner, people(40), name, native=native, max_changes=5).state == "failed"
     again = run_of(task_runner, rows, name, native=native, retry_rejected=True, resync="true")
     assert (again.result["created"], again.result["updated"]) == (1, 19), again.error
@@ -68,7 +69,7 @@ def test_params_of_one_run_lift_each_limit(task_runner: TaskRunner, native: bool
     name = f"lifted {native}"
     assert run_of(task_runner, people(4), name, native=native).state == "success"
     grown = people(16)[4:]
-    stopped = run_of(task_runner, grown, name, native=native, max_deletes=1.0)
+    stopped = run_of(task_runner, grown, name, native=native, max_deletes=0.99)
     assert "max_new='unlimited'" in stopped.error
     lifted = run_of(task_runner, grown, name, native=native, **dict.fromkeys(LIMITS, "unlimited"))
     assert (lifted.result["created"], lifted.result["deleted"]) == (12, 4), lifted.error
@@ -82,6 +83,7 @@ def test_params_of_one_run_lift_each_limit(task_runner: TaskRunner, native: bool
         ({"dry_run": "maybe"}, "dry_run must be True or False; it is a text of 5 characters. Nothing was sent."),
         ({"dry_run": "None"}, "dry_run must be True or False; it is 'None'. Nothing was sent."),
         ({"resync": 1}, "resync must be True or False; it is 1. Nothing was sent."),
+        ({"max_deletes": 1.0}, 'Write 1 for one row, or "unlimited" for all rows. Nothing was sent.'),
         ({"max_deletes": "all"}, "or a float from 0 to 1; it is a text of 3 characters. Nothing was sent."),
         ({"max_deletes": "None"}, "or a float from 0 to 1; it is 'None'. Nothing was sent."),
         ({"max_new": "None"}, "or a float from 0 to 1; it is 'None'. Nothing was sent."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -119,12 +120,56 @@ def test_multiple_statements_are_refused(sqlite: Path) -> None:
 
 @pytest.mark.usefixtures("sqlite")
 def test_error_shows_neither_statement_nor_parameters(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(SourceError, match=r"SQL query on connection people failed \(OperationalError\)") as told:
+    with pytest.raises(
+        SourceError, match=r"SQL query on connection people failed \(OperationalError, SQLITE_ERROR\)"
+    ) as told:
         read(SqlSource("people", "SELECT 'secret' FROM nowhere WHERE x = ?", ["secret"]), "phone")
     assert "secret" not in str(told.value)
     assert told.value.__cause__ is None
     assert told.value.__suppress_context__
     assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind", "permanent"),
+    [
+        ("SELECT phone FROM custmers", "UndefinedTable, SQLSTATE 42P01", True),
+        ("SELECT fone FROM pg_class", "UndefinedColumn, SQLSTATE 42703", True),
+        ("SELECT 1 / 0 AS phone", "DivisionByZero, SQLSTATE 22012", False),
+    ],
+)
+@pytest.mark.usefixtures("postgres")
+def test_error_of_postgresql_has_its_code_and_whether_a_retry_can_help(
+    statement: str, kind: str, *, permanent: bool
+) -> None:
+    with pytest.raises(SourceError, match=re.escape(f"failed ({kind})")) as raised:
+        values(SqlSource("people", statement), "phone")
+    assert raised.value.permanent is permanent
+
+
+def test_error_of_sqlite_has_its_code_and_is_permanent_for_an_unknown_table(sqlite: Path) -> None:
+    with pytest.raises(SourceError, match=r"failed \(OperationalError, SQLITE_ERROR\)") as raised:
+        values(SqlSource("people", "SELECT phone FROM custmers"), "phone")
+    assert raised.value.permanent
+    assert "custmers" not in str(raised.value)
+    with sqlite3.connect(sqlite) as database:
+        database.execute("PRAGMA journal_mode = DELETE")
+        database.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(SourceError, match="SQLITE_BUSY") as raised:
+            values(SqlSource("people", "SELECT phone FROM people"), "phone")
+        database.rollback()
+    assert not raised.value.permanent
+
+
+@pytest.mark.parametrize(
+    ("number", "permanent"), [(1146, True), (1054, True), (1064, True), (2013, False), (1205, False)]
+)
+def test_error_of_mysql_has_its_number_and_whether_a_retry_can_help(number: int, *, permanent: bool) -> None:
+    # As the drivers of MySQL raise them, none of which the tests install.
+    error = SqlSource("people", "SELECT 1")._query_error(sqlite3.ProgrammingError(number, "Table 'x.ada' is missing"))
+    assert f"failed (ProgrammingError, error {number})" in str(error)
+    assert "ada" not in str(error)
+    assert error.permanent is permanent
 
 
 @pytest.mark.usefixtures("sqlite")
@@ -180,7 +225,7 @@ def test_postgresql_is_read() -> None:
 @pytest.mark.usefixtures("postgres")
 def test_postgresql_gives_rows_before_the_query_ends() -> None:
     late = f"SELECT 1 / ({MANY} - n) AS x FROM (SELECT generate_series(1, {MANY}) AS n) AS numbers"
-    assert MANY - 3_000 < rows_before_it_fails(late, r"failed \(DivisionByZero\)") < MANY
+    assert MANY - 3_000 < rows_before_it_fails(late, r"failed \(DivisionByZero, SQLSTATE 22012\)") < MANY
 
 
 @pytest.mark.parametrize(

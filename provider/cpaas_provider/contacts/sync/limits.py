@@ -5,6 +5,7 @@ It tells "all rows are rejected" from "these rows are rejected", and an outage f
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from cpaas_provider.contacts.errors import (
 from cpaas_provider.contacts.sync.decisions import Plan
 from cpaas_provider.contacts.sync.results import Counts
 from cpaas_provider.contacts.sync.rows.requests import Response, Result
+
+log = logging.getLogger(__name__)
 
 Limit = int | float | None
 """A number of rows, or a share of the rows in the map; ``None`` for no limit."""
@@ -247,8 +250,9 @@ def check_changes(
             "after that creates each of them a second time."
         )
     confirmed = confirmed or {}
-    counts = {"max_new": plan.creates, "max_deletes": plan.missing_changes, "max_changes": plan.requests}
+    counts = _counts(plan)
     limits = {"max_new": max_new, "max_deletes": max_deletes, "max_changes": max_changes}
+    log.info("%s", _describe(plan, limits, confirmed))
     exceeded = {
         name: count
         for name, count in counts.items()
@@ -278,6 +282,32 @@ def check_changes(
         f"{would}, and {name} allows {allowed}. Nothing was sent. See that the source is complete. To let it happen, "
         f"raise {name} for one run.",
         exceeded,
+    )
+
+
+def _counts(plan: Plan) -> dict[str, int]:
+    """Return the rows that each limit counts, by its name."""
+    return {"max_new": plan.creates, "max_deletes": plan.missing_changes, "max_changes": plan.requests}
+
+
+def _describe(plan: Plan, limits: Mapping[str, Limit], confirmed: Mapping[str, int]) -> str:
+    """Return the planned changes, and what each limit means for them."""
+    counts = _counts(plan)
+    words = []
+    for name in ("max_deletes", "max_changes", "max_new"):
+        limit = limits[name]
+        if name in confirmed:
+            meaning = f"{confirmed[name]:,} (confirmed)"
+        elif limit is None:
+            meaning = "unlimited"
+        elif isinstance(limit, float):
+            meaning = f"{limit} ({limit * 100:g} %: {_most(limit, plan):,} of {counted(plan.mapped, 'row')})"
+        else:
+            meaning = f"{limit:,}"
+        words.append(f"{name} {meaning}")
+    return (
+        f"Planned: {counted(plan.creates, 'row')} to create, {counts['max_deletes']:,} to delete, clear or set, "
+        f"{counted(plan.requests, 'request')}. Limits: {', '.join(words)}."
     )
 
 
