@@ -26,16 +26,18 @@ OF_SENDS = {
     *("events._UNKNOWN", "events._ALL_ARE_FINAL", "events._LAST_ERASURE", "events._IS_COMPLETE"),
     *("counts._REPORTED_WITHOUT_REQUEST", "counts._UNREPORTED_WITHOUT_REQUEST"),
 }
+OF_REQUESTS = {"counts._NOT_REPORTED", "counts._NOT_NAMED"}
 
 
 def conditions() -> Iterator[tuple[str, Table, ColumnElement[bool]]]:
     """Yield every condition that a module of delivery tracking holds, with the table of its rows."""
     for module_name in MODULES:
         module = import_module(f"cpaas_provider.delivery.tracking.{module_name}")
-        for name, value in vars(module).items():
+        for attribute, value in vars(module).items():
             if isinstance(value, ColumnElement):
-                table = sends if f"{module_name}.{name}" in OF_SENDS else deliveries
-                yield f"{module_name}.{name}", table, value
+                name = f"{module_name}.{attribute}"
+                table = sends if name in OF_SENDS else requests if name in OF_REQUESTS else deliveries
+                yield name, table, value
     for kind, batched in events.BATCHED.items():
         yield f"events.{kind}", deliveries, batched.condition
 
