@@ -631,6 +631,18 @@ _GUARDS: Mapping[str, Tests] = {
         "tests/unit/hooks/test_rate_limit.py::test_sync_and_async_clients_share_one_limit",
         f"{_DATABASE}test_rate_limits.py::test_moments_are_never_closer_than_the_rate_allows",
     ),
+    "the clients of the hook refuse a request to a recipient that `allowed_recipients` does not list": (
+        "tests/unit/hooks/test_hook.py::TestClients::test_client_refuses_recipients_that_are_not_allowed",
+        f"{_API}test_requests.py::test_recipients_outside_allowed_recipients_are_refused",
+    ),
+    "each client object keeps to the connection's rate limit and concurrency by itself": (
+        f"{_API}test_client.py::test_requests_start_evenly_spaced",
+        f"{_API}test_client.py::test_requests_in_flight_never_exceed_max_concurrency",
+    ),
+    "a send window that is closed when a resend is due defers it, too": (
+        f"{_AIRFLOW}campaigns/test_send_window.py::test_unknown_request_is_not_resent_outside_the_window",
+        f"{_AIRFLOW}campaigns/test_send_window.py::test_resend_is_deferred_when_the_window_closes_while_it_is_under_way",
+    ),
 }
 
 _REPORTS: Mapping[str, Tests] = {
@@ -753,6 +765,25 @@ _REPORTS: Mapping[str, Tests] = {
     "a request that a person resolves counts as resolved": (
         f"{_AIRFLOW}delivery/test_unknown_campaigns.py::test_manual_resolution_ends_the_wait_of_the_campaign",
         f"{_AIRFLOW}delivery/test_unknown_campaigns.py::test_resend_that_is_resolved_as_sent_supersedes_the_requests_that_it_repeats",
+    ),
+    "the API server looks for events every five seconds, and every 30 while no DAG is scheduled on one": (
+        f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_scans_every_five_seconds_and_every_thirty_while_no_dag_is_scheduled",
+    ),
+    "one sensor waits for all mapped task instances together, a mapped sensor for each alone": (
+        f"{_AIRFLOW}delivery/test_sensor.py::TestAwaitedRecipients::test_mapped_set_is_waited_for_together",
+        f"{_AIRFLOW}delivery/test_sensor.py::TestAwaitedRecipients::test_mapped_instances_wait_for_their_own",
+    ),
+    "with `track_recipients` a report about any other recipient changes nothing": (
+        f"{_DELIVERY}tracking/test_membership.py::TestACallbackUrl::test_speaks_for_those_alone_whom_its_request_is_known_to_have",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_track_recipients_records_the_recipients",
+    ),
+    "the account's webhook reports single sends without a `callback_url`": (
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_send_is_tracked_by_the_account_webhook_alone",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestReportProbe::test_account_webhook_reports_alone_resolve_requests_of_a_campaign",
+    ),
+    "a results file of the sensor is complete or not there": (
+        f"{_AIRFLOW}delivery/test_sensor.py::TestResultsFile::test_no_partial_results_file_remains",
+        f"{_AIRFLOW}delivery/test_sensor.py::TestResultsFile::test_results_file_that_cannot_be_written_fails_the_task",
     ),
 }
 
@@ -1126,6 +1157,19 @@ _RECIPIENTS: Mapping[str, Tests] = {
         f"{_AIRFLOW}operators/test_idempotent_client.py::TestGuards::test_backfill_is_skipped_unless_it_is_allowed",
         f"{_AIRFLOW}operators/test_idempotent_client.py::TestGuards::test_stale_run_is_skipped",
     ),
+    "a callback, a sender or a subject with a line break fails the task before anything is sent": (
+        f"{_AIRFLOW}campaigns/test_texts.py::TestHeaderLines::test_line_break_in_a_field_of_all_ends_the_campaign_before_a_request",
+        f"{_AIRFLOW}campaigns/test_texts.py::TestHeaderLines::test_row_with_line_break_for_the_subject_is_invalid_and_others_are_sent_to",
+        f"{_AIRFLOW}cli/test_messages.py::TestSendEmail::test_line_break_in_a_header_sends_nothing",
+    ),
+    "a stray quote makes its own row invalid and swallows no other": (
+        "tests/unit/sources/test_csv.py::TestLineBreaksInCells::test_stray_quote_with_a_later_partner_hides_no_row",
+        "tests/unit/sources/test_csv.py::TestLineBreaksInCells::test_stray_quote_before_the_number_hides_no_row",
+        "tests/unit/sources/test_csv.py::test_unclosed_quote_does_not_swallow_a_large_file",
+    ),
+    "an extra that the provider does not know never reaches the service": (
+        "tests/unit/hooks/test_connection.py::TestExtras::test_unknown_extras_are_named_without_their_values_and_go_nowhere",
+    ),
 }
 
 _LISTS: Mapping[str, Tests] = {
@@ -1200,7 +1244,7 @@ _LISTS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_keys_and_caps.py::test_campaigns_of_one_frequency_contact_count_as_one_message",
     ),
     "a message counts once over all retries and clears; with `resend_on_clear` each clear counts as another": (
-        f"{_AIRFLOW}campaigns/test_keys_and_caps.py::test_clear_counts_once_and_each_resend_on_clear_counts_as_another_message",
+        f"{_AIRFLOW}campaigns/test_keys_and_caps.py::test_each_resend_on_clear_counts_as_another_message",
         f"{_DATABASE}recipients/test_frequency.py::test_retry_of_the_same_send_counts_once",
         f"{_AIRFLOW}journal/test_made_again.py::test_retry_of_one_run_is_no_other_message_for_the_frequency_cap",
     ),
@@ -1355,6 +1399,25 @@ _RECEIVER: Mapping[str, Tests] = {
         "tests/unit/pages/test_responses.py::test_every_route_has_the_headers_with_every_status",
         f"{_AIRFLOW}pages/test_responses.py::test_all_routes_have_the_headers_for_any_caller",
     ),
+    "a replay of a pruned report, and a duplicate, start nothing": (
+        f"{_DELIVERY}receiver/test_bounds.py::TestExpiry::test_a_replay_of_what_was_pruned_is_recognised_and_starts_nothing",
+        f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_a_repeat_changes_nothing_but_its_count",
+    ),
+    "a callback URL speaks for no more recipients than its request has": (
+        f"{_DELIVERY}tracking/test_membership.py::TestACallbackUrl::test_speaks_for_no_more_recipients_than_its_request_has",
+        f"{_DELIVERY}tracking/test_membership.py::TestACallbackUrl::test_starts_nothing_by_more_than_its_request_has",
+    ),
+    "one report that the database rejects costs the others of its transaction nothing": (
+        f"{_DELIVERY}receiver/test_rejected_data.py::test_one_rejected_report_costs_the_others_of_its_group_commit_nothing",
+    ),
+    "a new secret in front and the old one behind it verify, in any order of workers and receiver": (
+        f"{_DELIVERY}receiver/test_app.py::TestCallback::test_every_secret_that_is_listed_verifies",
+        f"{_DELIVERY}callbacks/test_tokens.py::TestRotation::test_the_first_secret_signs_and_all_verify",
+    ),
+    "the receiver does not get the API key or the client certificate": (
+        f"{_DELIVERY}callbacks/test_receiver_check.py::test_the_key_of_the_account_is_not_shown_to_it",
+        f"{_DELIVERY}callbacks/test_receiver_check.py::test_receiver_does_not_get_the_client_certificate_of_the_service",
+    ),
 }
 
 _PAGES: Mapping[str, Tests] = {
@@ -1431,6 +1494,18 @@ _ALERTS: Mapping[str, Tests] = {
     "waiting alerts are encrypted": (
         "tests/unit/notifications/test_message.py::test_stored_alert_is_encrypted_and_opened_by_any_listed_secret",
     ),
+    "failures and successes, and notifiers of another group, never share a message": (
+        f"{_DATABASE}test_alerts.py::TestLeading::test_groups_do_not_know_each_other",
+        "tests/unit/notifications/test_message.py::test_name_of_a_group_depends_on_the_secret",
+    ),
+    "an alert that is over a day old before it could be sent is not sent, and newer ones are": (
+        f"{_AIRFLOW}notifications/test_background.py::test_alert_of_now_is_sent_although_others_waited_for_a_day",
+    ),
+    "a callback that waits ends in time, whatever clocks, database and rate limit state": (
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestBounds::test_pause_of_a_shared_rate_limit_is_not_waited_for",
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestBounds::test_clock_that_was_ahead_does_not_keep_a_caller_waiting",
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestBounds::test_response_that_arrives_byte_by_byte_is_of_unknown_outcome",
+    ),
 }
 
 _COMMANDS: Mapping[str, Tests] = {
@@ -1468,6 +1543,40 @@ _COMMANDS: Mapping[str, Tests] = {
     ),
 }
 
+_SANDBOX: Mapping[str, Tests] = {
+    "a fault before accepts nothing, and a fault after stores, charges and counts the request": (
+        "tests/cpaas_sandbox/faults/test_kinds.py::test_before_acceptance_nothing_is_accepted",
+        "tests/cpaas_sandbox/faults/test_kinds.py::test_failure_after_acceptance_accepts_the_request",
+    ),
+    "by default the sandbox sends delivery reports only to this machine": (
+        "tests/cpaas_sandbox/reports/test_dispatcher.py::test_url_of_another_host_is_never_called",
+        "tests/cpaas_sandbox/reports/test_dispatcher.py::test_only_loopback_urls_count_as_this_machine",
+    ),
+    "the sandbox retries a report an hour later, for a day": (
+        "tests/cpaas_sandbox/reports/test_dispatcher.py::test_unacknowledged_report_is_repeated_an_hour_later",
+        "tests/cpaas_sandbox/reports/test_dispatcher.py::test_report_without_acknowledgement_is_given_up_after_a_day",
+    ),
+    "the same recipient always has the same outcome": (
+        "tests/cpaas_sandbox/reports/test_schedule.py::test_outcome_of_a_recipient_depends_on_the_seed_only",
+        "tests/cpaas_sandbox/reports/test_schedule.py::test_seeded_outcome_precedes_the_random_one",
+    ),
+    "a scene or a change of settings is applied as a whole or not at all": (
+        "tests/cpaas_sandbox/control/test_app.py::test_scene_replaces_faults_and_sets_balance_and_settings_in_one_call",
+        "tests/cpaas_sandbox/control/test_app.py::test_settings_change_together_or_not_at_all",
+    ),
+    "each test finds the sandbox as new, and its connection is set for the test only": (
+        "tests/cpaas_sandbox/pytest_plugin/test_sandbox_fixture.py::TestIsolation::test_each_test_finds_the_sandbox_as_new",
+        "tests/cpaas_sandbox/pytest_plugin/test_sandbox_fixture.py::TestConnection::test_connection_is_set_for_the_test_only",
+    ),
+    "`sms_to` fails if there is no such message or more than one": (
+        "tests/cpaas_sandbox/pytest_plugin/test_sandbox_fixture.py::TestErrors::test_missing_message_lists_what_was_sent_and_requests",
+        "tests/cpaas_sandbox/pytest_plugin/test_sandbox_fixture.py::TestErrors::test_message_that_was_sent_twice_fails",
+    ),
+    "if your project has fixtures of the short names, yours take precedence": (
+        "tests/cpaas_sandbox/pytest_plugin/test_sandbox_fixture.py::TestIsolation::test_own_fixtures_of_the_same_names_take_precedence",
+    ),
+}
+
 PARTS: Mapping[str, Mapping[str, Tests]] = {
     "Outcomes of one request": _OUTCOMES,
     "The journal": _JOURNAL,
@@ -1488,6 +1597,7 @@ PARTS: Mapping[str, Mapping[str, Tests]] = {
     "Notifications": _ALERTS,
     "Personal data": _PRIVACY,
     "Command line and database": _COMMANDS,
+    "Sandbox and pytest plugin": _SANDBOX,
     "Defaults": _DEFAULTS,
 }
 """The sections of the page docs/concepts/promises.md, which is made of this."""

@@ -18,7 +18,7 @@ CAP: dict[str, Any] = {"frequency_cap": (1, timedelta(days=7))}
 
 
 def test_sms_and_whatsapp_under_one_key_are_two_campaigns(task_runner: TaskRunner) -> None:
-    for channel in ("sms", "whatsapp", "whatsapp"):
+    for channel in ("sms", "whatsapp"):
         done = sms(task_runner, rows(2), channel=channel, **KEY).run_try()
         assert (done.state, counts(done.result)) == ("success", {"sent": 2})
     channels = Counter(item["channel"] for item in task_runner.sandbox.inbox("sms")["items"])
@@ -42,7 +42,6 @@ def test_campaigns_of_one_frequency_contact_count_as_one_message(task_runner: Ta
     for channel in ("sms", "whatsapp"):
         done = sms(task_runner, rows(2), channel=channel, frequency_contact="closed-on-friday", **CAP).run_try()
         assert counts(done.result) == {"sent": 2}
-    assert sms(task_runner, rows(2), **CAP).run_try().state == "skipped"
 
 
 def test_dry_run_makes_no_request_and_does_not_apply_the_cap(task_runner: TaskRunner) -> None:
@@ -53,11 +52,9 @@ def test_dry_run_makes_no_request_and_does_not_apply_the_cap(task_runner: TaskRu
     assert task_runner.sandbox.counters()["requests"] == before
 
 
-def test_clear_counts_once_and_each_resend_on_clear_counts_as_another_message(task_runner: TaskRunner) -> None:
-    two = {"frequency_cap": (2, timedelta(days=7))}
-    run = sms(task_runner, rows(2), resend_on_clear=True, **two)
-    run.run_try()
-    assert counts(run.clear().run_try().result) == {"sent": 2}
-    left_out = run.clear().run_try()
-    assert (left_out.state, left_out.report["frequency_capped"]) == ("skipped", 2)
-    assert count_messages(task_runner) == Counter(digits(2) * 2)
+def test_each_resend_on_clear_counts_as_another_message(task_runner: TaskRunner) -> None:
+    run = sms(task_runner, rows(2), resend_on_clear=True, **CAP)
+    assert counts(run.run_try().result) == {"sent": 2}
+    cleared = run.clear().run_try()
+    assert (cleared.state, cleared.report["frequency_capped"]) == ("skipped", 2)
+    assert count_messages(task_runner) == Counter(digits(2))
