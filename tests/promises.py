@@ -621,7 +621,7 @@ _GUARDS: Mapping[str, Tests] = {
     "the form of a confirmation names no recipient and no text": (
         f"{_AIRFLOW}campaigns/test_confirmed.py::TestMaxRecipients::test_form_names_no_recipient_and_no_text",
     ),
-    "a confirmation outlives a kill, and no recipient gets the message twice": (
+    "a confirmation holds for later tries, and no recipient gets the message twice": (
         f"{_AIRFLOW}campaigns/test_confirmed.py::TestMaxCharge::test_approval_outlives_a_kill_and_no_recipient_gets_it_twice",
         f"{_AIRFLOW}campaigns/test_confirmed.py::TestMaxCharge::test_try_that_dies_before_the_answer_is_stored_asks_again",
     ),
@@ -1439,7 +1439,7 @@ _PAGES: Mapping[str, Tests] = {
     ),
     "each recipient is in one figure, so the parts never add up to more than the recipients": (
         "tests/unit/pages/test_campaigns.py::TestList::test_recipient_of_unknown_outcome_is_in_one_figure",
-        f"{_API}test_amounts.py::test_parts_together_are_never_more_than_the_whole",
+        "tests/unit/pages/model/test_model.py::test_no_page_says_the_opposite_of_the_truth",
     ),
     "until the next try has read the journal, all recipients that a killed try may have sent to are unknown": (
         "tests/unit/pages/test_truth.py::TestTasks::test_killed_try_shows_what_may_be_sent_as_unknown",
@@ -1496,7 +1496,8 @@ _ALERTS: Mapping[str, Tests] = {
     ),
     "failures and successes, and notifiers of another group, never share a message": (
         f"{_DATABASE}test_alerts.py::TestLeading::test_groups_do_not_know_each_other",
-        "tests/unit/notifications/test_message.py::test_name_of_a_group_depends_on_the_secret",
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestTasks::test_failures_and_successes_share_no_message",
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestTasks::test_fields_are_templates_and_stay_as_they_are_for_the_next_alert",
     ),
     "an alert that is over a day old before it could be sent is not sent, and newer ones are": (
         f"{_AIRFLOW}notifications/test_background.py::test_alert_of_now_is_sent_although_others_waited_for_a_day",
@@ -1511,6 +1512,7 @@ _ALERTS: Mapping[str, Tests] = {
 _COMMANDS: Mapping[str, Tests] = {
     "a command whose outcome is unknown ends with status 3, and an accepted message with 0": (
         f"{_AIRFLOW}cli/test_messages.py::TestSendSms::test_lost_response_ends_with_its_own_status_and_advice",
+        f"{_AIRFLOW}cli/test_messages.py::TestOutput::test_message_that_was_accepted_ends_with_status_0",
         f"{_AIRFLOW}cli/test_messages.py::TestOutput::test_failed_output_after_an_accepted_message_is_reported_on_standard_error",
     ),
     "with a key, a second run of `send-sms` sends nothing and shows the first": (

@@ -123,6 +123,16 @@ class TestTasks:
         assert {item["sender_id"] for item in task_runner.sandbox.inbox("sms")["items"]} == {"Ops"}
         assert "{{" in notifier.content
 
+    def test_failures_and_successes_share_no_message(self, task_runner, texts) -> None:
+        notifier = SmsNotifier(recipients=PHONE, include_link=False)
+        failed, succeeded = failing(on_failure_callback=notifier), failing(Succeeds, on_success_callback=notifier)
+        for dag in (failed, succeeded):
+            Run(task_runner, dag).run_try()
+        assert texts() == [
+            f"Airflow: {failed.dag_id}.load failed (ConnectionError, try 1)",
+            f"Airflow: {succeeded.dag_id}.load succeeded",
+        ]
+
     @pytest.mark.parametrize("native", [True, False])
     @pytest.mark.parametrize(
         ("fields", "text"),
