@@ -1496,8 +1496,7 @@ _ALERTS: Mapping[str, Tests] = {
     ),
     "failures and successes, and notifiers of another group, never share a message": (
         f"{_DATABASE}test_alerts.py::TestLeading::test_groups_do_not_know_each_other",
-        f"{_AIRFLOW}notifications/test_callbacks.py::TestTasks::test_failures_and_successes_share_no_message",
-        f"{_AIRFLOW}notifications/test_callbacks.py::TestTasks::test_fields_are_templates_and_stay_as_they_are_for_the_next_alert",
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestTasks::test_kind_and_group_make_groups_of_their_own",
     ),
     "an alert that is over a day old before it could be sent is not sent, and newer ones are": (
         f"{_AIRFLOW}notifications/test_background.py::test_alert_of_now_is_sent_although_others_waited_for_a_day",
