@@ -571,7 +571,8 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_CAMPAIGN}guards/test_circuit_breaker.py::test_limit_can_be_lifted",
     ),
     "a campaign ends when the service has rejected 50 recipients and accepted none": (
-        f"{_CAMPAIGN}guards/test_circuit_breaker.py::test_circuit_opens_before_any_recipient_was_accepted",
+        f"{_CAMPAIGN}guards/test_circuit_breaker.py::test_fifty_rejections_without_an_acceptance_end_the_campaign_without_a_limit_too",
+        f"{_CAMPAIGN}guards/test_circuit_breaker.py::test_limit_can_be_lifted",
     ),
     "a campaign ends when the service refuses the API key, the message itself, or payment": (
         f"{_AIRFLOW}campaigns/test_tries.py::TestAccountThatCannotSend::test_rejected_api_key_fails_the_task_after_one_request",
@@ -777,8 +778,10 @@ _REPORTS: Mapping[str, Tests] = {
         f"{_DELIVERY}tracking/test_membership.py::TestACallbackUrl::test_speaks_for_those_alone_whom_its_request_is_known_to_have",
         f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_track_recipients_records_the_recipients",
     ),
-    "the account's webhook reports single sends without a `callback_url`": (
+    "without `callback_url`, or with a `callback` of your own, reports arrive only by the account's webhook": (
         f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_send_is_tracked_by_the_account_webhook_alone",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_send_with_the_author_s_own_callback_is_not_tracked",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestDeliveryReportsOfResult::test_account_webhook_reports_single_sends_by_our_reference",
         f"{_AIRFLOW}delivery/test_callbacks.py::TestReportProbe::test_account_webhook_reports_alone_resolve_requests_of_a_campaign",
     ),
     "a results file of the sensor is complete or not there": (
