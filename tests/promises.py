@@ -225,6 +225,33 @@ _JOURNAL: Mapping[str, Tests] = {
     "a request of a campaign has at most 2,500 recipients, also if `recipients_per_request` is higher": (
         "tests/unit/test_defaults.py::test_request_of_a_campaign_has_at_most_2500_recipients",
     ),
+    "a write that arrives late hides no stored intent": (
+        f"{_SENDING}journal/test_late_writes.py::test_late_writes_hide_no_stored_intent",
+        f"{_SENDING}journal/test_late_writes.py::test_failed_write_that_arrives_in_the_next_try_hides_no_intent_of_it",
+        f"{_SENDING}journal/test_late_writes.py::TestSingleSends::test_late_copy_hides_no_later_intent",
+    ),
+    "an older try that is still running can no longer write a journal in the database, and stops": (
+        f"{_DATABASE}test_task_journals.py::test_older_try_can_no_longer_write_once_a_newer_one_has_opened_the_journal",
+        f"{_AIRFLOW}journal/test_in_database.py::test_try_that_a_newer_one_replaced_starts_no_further_request",
+    ),
+    "a task instance continues where its journal was begun": (
+        f"{_AIRFLOW}journal/test_in_database.py::TestChangedSetting::test_journal_begun_in_the_task_state_continues_there",
+        f"{_AIRFLOW}journal/test_in_database.py::TestChangedSetting::test_journal_begun_in_the_database_is_not_replaced_by_one_in_the_task_state",
+    ),
+    "the commands find a journal in both places": (
+        f"{_AIRFLOW}journal/test_in_database.py::TestCommands::test_unknown_request_is_listed_shown_and_resolved",
+    ),
+    "a prune deletes a journal in the database by the time at which a try last opened it": (
+        f"{_DATABASE}test_task_journals.py::test_pruning_deletes_journals_that_no_try_has_opened_since",
+    ),
+    "a journal of another operation is refused": (
+        f"{_SENDING}journal/test_journal.py::test_journal_of_another_operation_is_refused_with_an_explanation",
+        f"{_AIRFLOW}campaigns/test_sources.py::TestEmail::test_email_campaign_does_not_continue_an_sms_campaign",
+    ),
+    "a replaced try does not overwrite the report and the results file of the newer one": (
+        f"{_AIRFLOW}campaigns/test_replaced.py::test_replaced_try_does_not_overwrite_the_results_file_of_the_new_try",
+        f"{_AIRFLOW}campaigns/test_replaced.py::test_try_replaced_after_its_last_write_pushes_no_report",
+    ),
 }
 
 _LATER_TRIES: Mapping[str, Tests] = {
@@ -466,6 +493,11 @@ _STOPPING: Mapping[str, Tests] = {
         f"{_SENDING}test_shutdown.py::test_its_own_limit_comes_before_airflow_ends_the_task",
         f"{_AIRFLOW}journal/test_stopping.py::TestExecutionTimeout::test_execution_timeout_counts_from_where_airflow_counts",
     ),
+    "a stopped task begins no resend, and its retry continues": (
+        f"{_AIRFLOW}journal/test_stopping.py::test_stopped_task_begins_no_resend",
+        f"{_AIRFLOW}campaigns/test_stopping.py::test_responses_within_the_grace_period_are_recorded_and_the_retry_continues",
+        f"{_AIRFLOW}operators/test_idempotent_client.py::TestGuards::test_stopped_task_begins_no_further_request_and_its_retry_continues",
+    ),
 }
 
 _GUARDS: Mapping[str, Tests] = {
@@ -643,6 +675,14 @@ _GUARDS: Mapping[str, Tests] = {
     "a send window that is closed when a resend is due defers it, too": (
         f"{_AIRFLOW}campaigns/test_send_window.py::test_unknown_request_is_not_resent_outside_the_window",
         f"{_AIRFLOW}campaigns/test_send_window.py::test_resend_is_deferred_when_the_window_closes_while_it_is_under_way",
+    ),
+    "if the service asks to wait, all tasks of a shared rate limit wait": (
+        "tests/unit/hooks/test_rate_limit.py::test_hold_delays_other_clients",
+        "tests/unit/hooks/test_rate_limit.py::test_hold_of_the_service_is_shared_once",
+    ),
+    "`max_recipients` is about the whole list, in all partitions together": (
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_max_recipients_counts_the_recipients_of_all_partitions",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxRecipients::test_recipients_of_earlier_tries_count_for_max_recipients",
     ),
 }
 
@@ -932,6 +972,47 @@ _CONTACTS: Mapping[str, Tests] = {
     "`verify` mends nothing if more than `--max-gone` rows are gone": (
         f"{_SYNC}test_verify.py::test_many_rows_gone_stop_the_mending_of_all",
         f"{_SYNC}test_verify.py::test_drift_is_counted_by_column_and_mended_by_the_next_sync",
+    ),
+    'with `on_invalid_cell="skip_cell"` the other cells are sent, and the wrong cell stays as it is': (
+        f"{_AIRFLOW}contacts/test_invalid_cells.py::test_other_cells_of_a_row_are_sent_and_the_invalid_one_is_left_unchanged",
+        f"{_AIRFLOW}contacts/test_invalid_cells.py::test_row_is_named_in_every_run_without_a_request_until_corrected",
+    ),
+    "a response with another row's id or cells leaves the creation unknown": (
+        f"{_SYNC}test_other_rows.py::test_row_of_an_earlier_run_is_not_recorded_for_a_new_key",
+        f"{_SYNC}test_other_rows.py::test_two_rows_of_one_run_with_one_id_are_both_unknown",
+    ),
+    "a row of which the service stored not all cells is named and not created again": (
+        f"{_SYNC}test_unstored_cells.py::test_new_row_without_a_cell_is_named_and_not_created_again",
+        f"{_SYNC}test_unstored_cells.py::test_update_without_a_cell_is_named",
+    ),
+    "`retry-row` leaves a row as it is while a task sends it": (
+        f"{_AIRFLOW}contacts/test_rejected.py::test_retry_of_a_row_whose_request_is_in_flight_changes_nothing",
+    ),
+    "a creation is resolved only to a row that exists and that no other key has": (
+        "tests/unit/contacts/key_map/test_resolution.py::test_row_that_is_not_there_is_refused",
+        "tests/unit/contacts/key_map/test_resolution.py::test_row_of_another_key_is_refused",
+    ),
+    "an export of a map is consistent: an upsert meanwhile ends it": (
+        "tests/unit/contacts/key_map/test_map_files.py::TestConcurrentExport::test_upsert_during_the_export_ends_it",
+        "tests/unit/contacts/key_map/test_map_files.py::TestConcurrentExport::test_running_sync_is_waited_for",
+    ),
+    "a task instance of an operator for one row creates at most one row": (
+        f"{_AIRFLOW}operators/test_contacts.py::TestCreate::test_unknown_creation_is_not_repeated",
+        f"{_AIRFLOW}operators/test_contacts.py::TestUpsert::test_unknown_creation_is_not_repeated",
+        f"{_AIRFLOW}operators/test_contacts.py::test_rows_created_are_as_many_as_the_tasks_say",
+    ),
+    "the results file of a retry has the rows of earlier tries, also of a try that was killed": (
+        f"{_SYNC}test_run_totals.py::test_retry_after_kills_has_one_line_for_each_row_that_the_run_changed",
+        f"{_AIRFLOW}contacts/test_tries.py::test_retry_covers_what_earlier_tries_changed",
+    ),
+    "with `max_duration` the task ends in time and succeeds, and the next run continues": (
+        f"{_SYNC}test_attacked.py::test_max_duration_leaves_rows_for_the_next_run_and_fails_nothing",
+    ),
+    "a sync that changed the list publishes an event of `contacts_changed`": (
+        f"{_AIRFLOW}contacts/test_sync.py::test_change_is_published_as_an_asset_event",
+    ),
+    "a resync sends every row once and creates none twice": (
+        f"{_SYNC}test_attacked.py::test_resync_sends_every_row_once_although_it_is_killed",
     ),
 }
 
@@ -1286,6 +1367,13 @@ _PASSCODES: Mapping[str, Tests] = {
         f"{_AIRFLOW}operators/test_gateways.py::test_page_of_a_gateway_does_not_end_a_wait",
         f"{_AIRFLOW}operators/test_gateways.py::test_page_of_a_gateway_for_minutes_ends_the_try_so_that_a_retry_waits_again",
     ),
+    "a status SENT verifies a right code, unless `require_verified_status` is set": (
+        f"{_AIRFLOW}operators/test_otp.py::TestVerify::test_status_sent_is_verified_by_default",
+        f"{_AIRFLOW}operators/test_otp.py::TestVerify::test_status_sent_is_not_verified_with_require_verified_status",
+    ),
+    "if earlier records cannot be listed, no passcode is requested": (
+        f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_request_is_not_sent_if_earlier_records_cannot_be_read",
+    ),
 }
 
 _PRIVACY: Mapping[str, Tests] = {
@@ -1462,6 +1550,17 @@ _PAGES: Mapping[str, Tests] = {
         "tests/unit/pages/test_campaigns.py::TestHeaders::test_content_security_policy_forbids_other_origins",
         "tests/unit/pages/test_responses.py::test_source_of_a_page_names_no_other_host",
     ),
+    "the page of a failed campaign shows its error, and when Airflow tries again": (
+        "tests/unit/pages/test_truth.py::TestTasks::test_failed_task_shows_its_error",
+        f"{_AIRFLOW}pages/test_task_states.py::test_state_of_a_task_that_is_tried_again_has_the_time_of_the_next_try",
+    ),
+    "a national number is searched by the `default_region` of the connections": (
+        "tests/unit/pages/test_truth.py::test_search_finds_a_national_number_by_the_region_of_the_connection",
+    ),
+    "the stop of a connection is on its campaigns, and shown to no user who may not see them": (
+        "tests/unit/pages/test_campaigns.py::TestStops::test_stop_of_its_connection_is_on_the_campaign_and_on_the_list",
+        "tests/unit/pages/test_campaigns.py::TestStops::test_stop_of_a_connection_of_other_dags_is_not_shown",
+    ),
 }
 
 _ALERTS: Mapping[str, Tests] = {
@@ -1544,6 +1643,23 @@ _COMMANDS: Mapping[str, Tests] = {
     ),
     "importing all operators and sensors adds few modules and no third-party library": (
         "tests/unit/test_import_cost.py::test_all_operators_and_sensors_add_few_modules_and_no_library",
+    ),
+    "the log begins with the guards and ends with all counts, in a failed campaign too": (
+        f"{_AIRFLOW}test_task_log.py::TestCampaign::test_log_begins_with_operator_settings_and_limits",
+        f"{_AIRFLOW}test_task_log.py::TestCampaign::test_log_ends_with_all_counts",
+        f"{_AIRFLOW}test_task_log.py::TestCampaign::test_log_of_a_failed_campaign_has_all_counts",
+    ),
+    "a try that sends nothing says why: the earlier try, the key, or the clear": (
+        f"{_AIRFLOW}test_task_log.py::TestEarlierTry::test_log_of_a_cleared_campaign_names_resend_on_clear",
+        f"{_AIRFLOW}test_task_log.py::TestEarlierTry::test_log_of_a_cleared_keyed_campaign_names_the_key",
+    ),
+    "`airflow cpaas doctor` creates, changes and costs nothing": (
+        f"{_AIRFLOW}cli/test_doctor.py::TestConnection::test_valid_connection_passes_without_a_charge",
+        f"{_AIRFLOW}cli/test_doctor.py::TestDatabase::test_missing_file_is_not_created",
+        f"{_AIRFLOW}cli/test_doctor.py::TestDatabase::test_older_tables_are_not_migrated",
+    ),
+    "`airflow cpaas campaigns` and the pages have the same figures": (
+        "tests/unit/pages/model/test_model.py::test_no_page_says_the_opposite_of_the_truth",
     ),
 }
 
