@@ -828,6 +828,10 @@ _REPORTS: Mapping[str, Tests] = {
         f"{_AIRFLOW}delivery/test_sensor.py::TestResultsFile::test_no_partial_results_file_remains",
         f"{_AIRFLOW}delivery/test_sensor.py::TestResultsFile::test_results_file_that_cannot_be_written_fails_the_task",
     ),
+    "every task that sends has the link to its delivery, a campaign as soon as it begins": (
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestDeliveryLink::test_all_sending_operators_have_the_link",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestDeliveryLink::test_link_of_a_campaign_shows_its_counts_while_it_sends",
+    ),
 }
 
 _KILLING: Mapping[str, Tests] = {
@@ -1099,6 +1103,10 @@ _MONEY: Mapping[str, Tests] = {
         f"{_AIRFLOW}operators/test_bulk_lookup.py::TestPaidForOnce::test_lookups_from_before_a_new_callback_secret_are_found",
         f"{_AIRFLOW}cli/test_messages.py::TestLookup::test_new_secret_of_the_connection_keeps_the_cache",
     ),
+    "a number that is looked up is charged once, also by the command line": (
+        f"{_AIRFLOW}cli/test_messages.py::TestLookup::test_number_is_charged_once_and_masked",
+        f"{_AIRFLOW}operators/test_bulk_lookup.py::TestPaidForOnce::test_number_that_comes_again_later_in_the_list_is_looked_up_once_without_a_cache",
+    ),
 }
 
 _ACCOUNT: Mapping[str, Tests] = {
@@ -1253,6 +1261,15 @@ _RECIPIENTS: Mapping[str, Tests] = {
     ),
     "an extra that the provider does not know never reaches the service": (
         "tests/unit/hooks/test_connection.py::TestExtras::test_unknown_extras_are_named_without_their_values_and_go_nowhere",
+    ),
+    "email addresses that differ only in upper and lower case are one recipient": (
+        f"{_SENDING}test_hashing.py::test_capitals_in_an_address_are_the_same_recipient",
+        f"{_AIRFLOW}journal/test_retries.py::test_address_in_other_capitals_is_not_sent_to_again",
+        f"{_API}recipients/test_reader.py::test_recipients_are_compared_without_plus_and_case",
+    ),
+    "numbers of results files are read as the same numbers in every region": (
+        "tests/unit/sources/test_results_file.py::test_numbers_written_to_the_file_are_read_as_the_same_numbers",
+        f"{_API}recipients/test_msisdn.py::test_normalised_number_with_a_plus_is_stable_in_any_region",
     ),
 }
 
@@ -1660,6 +1677,16 @@ _COMMANDS: Mapping[str, Tests] = {
     ),
     "`airflow cpaas campaigns` and the pages have the same figures": (
         "tests/unit/pages/model/test_model.py::test_no_page_says_the_opposite_of_the_truth",
+    ),
+    "a command refuses another database than tasks use, before a request": (
+        f"{_AIRFLOW}cli/test_messages.py::TestIdempotencyKey::test_another_database_than_that_of_tasks_is_refused",
+        f"{_AIRFLOW}cli/test_suppressions.py::test_entries_are_not_added_to_another_database_than_that_of_tasks",
+    ),
+    "after Ctrl-C a send is no success, and its key can be used again": (
+        f"{_AIRFLOW}cli/test_messages.py::test_run_that_is_stopped_before_it_sends_to_a_recipient_added_later_is_no_success",
+    ),
+    "of two commands with one key at a time the second is refused": (
+        f"{_AIRFLOW}cli/test_messages.py::test_key_is_leased_while_a_run_sends",
     ),
 }
 
