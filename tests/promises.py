@@ -11,6 +11,7 @@ from collections.abc import Mapping
 Tests = tuple[str, ...]
 
 _API = "tests/unit/api/"
+_DATABASE = "tests/unit/database/"
 _SENDING = "tests/unit/sending/"
 _CAMPAIGN = "tests/unit/sending/campaign/"
 _DELIVERY = "tests/unit/delivery/"
@@ -92,6 +93,50 @@ _OUTCOMES: Mapping[str, Tests] = {
         f"{_AIRFLOW}test_retry_policy.py::test_request_that_must_not_be_repeated_fails_without_a_retry",
         f"{_AIRFLOW}test_retry_policy.py::test_retry_after_of_the_service_is_the_delay",
     ),
+    "the provider never follows a redirect, so the API key never goes to another host": (
+        f"{_API}test_transport.py::test_redirect_is_not_followed_and_the_key_is_not_forwarded",
+        f"{_API}test_responses.py::test_redirect_is_not_followed_and_leaves_unsafe_requests_unknown",
+    ),
+    "plain http is refused, except for this machine or with `allow_http`": (
+        f"{_API}test_settings.py::test_invalid_base_url_is_refused",
+        f"{_API}test_settings.py::test_allow_http_permits_plain_http",
+        f"{_API}test_settings.py::test_loopback_address_is_local",
+    ),
+    "within an accepted request a recipient is rejected only if an item of `errors` rejects that recipient alone": (
+        f"{_API}test_outcome_oracle.py::test_recipient_is_rejected_within_an_accepted_request_only_alone",
+        f"{_API}test_proof_of_rejection.py::test_recipient_of_an_accepted_request_is_rejected_only_by_an_item_about_him_alone",
+        f"{_CAMPAIGN}test_odd_service.py::test_warning_beside_an_id_leaves_all_recipients_accepted",
+    ),
+    "an answer counts only for its own request: another reference, number or recipient leaves it unknown": (
+        f"{_API}test_echo.py::test_answer_to_another_request_is_unknown",
+        f"{_API}test_proof_of_rejection.py::test_response_to_other_recipients_or_another_reference_is_unknown",
+        f"{_API}test_odd_answers.py::test_second_answer_is_not_taken_for_that_of_the_next_request",
+    ),
+    "a client certificate that the server refuses proves that it read nothing, except for airtime": (
+        f"{_API}test_tls.py::test_server_that_refuses_the_client_certificate_read_nothing",
+        f"{_API}test_tls.py::test_other_alert_is_unknown_although_this_server_read_nothing",
+        f"{_API}test_tls.py::test_purchase_that_left_before_the_client_certificate_was_refused_is_unknown_and_named",
+    ),
+    "a 404 of a gateway or of a wrong base URL is no verdict about a row or a passcode": (
+        f"{_API}test_responses.py::test_response_that_may_be_that_of_a_gateway_is_no_verdict",
+        f"{_AIRFLOW}operators/test_gateways.py::test_page_of_a_gateway_leaves_the_task_to_its_retries",
+        f"{_AIRFLOW}operators/test_gateways.py::test_page_of_a_gateway_does_not_make_a_code_a_wrong_one",
+        f"{_AIRFLOW}contacts/test_gone_rows.py::test_update_that_a_gateway_answers_404_creates_no_second_row",
+    ),
+    "a failure that a retry cannot help fails the task permanently, whatever its `retries` are": (
+        f"{_AIRFLOW}operators/test_sms.py::TestRetries::test_permanent_error_fails_without_a_retry",
+        f"{_AIRFLOW}operators/test_email.py::TestRetries::test_permanent_error_fails_without_a_retry",
+        f"{_AIRFLOW}operators/test_airtime.py::TestRetries::test_permanent_error_fails_without_a_retry",
+        f"{_AIRFLOW}operators/test_otp.py::TestRequest::test_permanent_error_fails_without_a_retry",
+    ),
+    "a `Retry-After` of more than 24 hours is left to the task's retries": (
+        f"{_AIRFLOW}test_deferral.py::TestDeferredTry::test_retry_after_beyond_the_longest_deferral_is_left_to_the_retries",
+    ),
+    "each message states what happened, and shows no key and no value that was sent": (
+        f"{_API}test_responses.py::test_no_error_shows_a_value_that_was_sent",
+        f"{_API}test_responses.py::test_refused_api_key_is_never_shown",
+        f"{_API}test_core.py::test_error_redacts_values_that_the_service_repeats",
+    ),
 }
 
 _JOURNAL: Mapping[str, Tests] = {
@@ -143,6 +188,69 @@ _JOURNAL: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_retries.py::test_state_is_read_once_and_written_twice",
         f"{_SENDING}test_engine.py::test_first_try_reads_once_writes_twice_and_makes_one_request",
         f"{_SENDING}journal/test_log.py::TestStoredEntries::test_first_try_reads_once",
+    ),
+    "a journal of a version whose format is not known sends nothing and fails": (
+        f"{_AIRFLOW}journal/test_store.py::TestUnreachableState::test_journal_of_another_version_sends_nothing",
+        f"{_SENDING}journal/test_journal.py::test_journal_of_an_earlier_version_is_refused_with_an_explanation",
+        f"{_SENDING}journal/test_log.py::TestUnusableJournal::test_journal_of_an_earlier_version_is_refused_with_an_explanation",
+    ),
+    "a journal that cannot be read is never taken for an empty one": (
+        f"{_SENDING}journal/test_journal.py::test_invalid_journal_is_never_read_as_empty",
+        f"{_SENDING}journal/test_log.py::TestUnusableJournal::test_invalid_journal_is_not_read_as_empty",
+        f"{_SENDING}test_engine.py::test_unreadable_journal_prevents_the_request",
+    ),
+    "each mapped task instance has its own journal": (
+        f"{_AIRFLOW}journal/test_store.py::test_mapped_instances_have_journals_of_their_own",
+        f"{_AIRFLOW}journal/test_clear.py::test_clear_of_one_mapped_instance_resends_only_that_one",
+    ),
+    "with `[cpaas] journal = database` every way to clear is safe": (
+        f"{_AIRFLOW}journal/test_in_database.py::test_clear_that_drops_the_state_returns_the_same_result_and_sends_nothing",
+        f"{_AIRFLOW}journal/test_in_database.py::test_campaign_cleared_without_its_state_sends_only_to_remaining_recipients",
+        f"{_AIRFLOW}journal/test_in_database.py::test_unknown_request_stays_unknown_after_a_clear_that_drops_the_state",
+    ),
+    "a journal in the database is refused where workers do not share it, and on another or older database": (
+        f"{_AIRFLOW}journal/test_in_database.py::test_default_file_is_refused_where_workers_do_not_share_it",
+        f"{_AIRFLOW}journal/test_in_database.py::TestOtherDatabase::test_retry_with_another_database_sends_nothing_and_names_the_cause",
+        f"{_AIRFLOW}journal/test_in_database.py::TestOtherDatabase::test_retry_with_an_older_copy_sends_nothing",
+    ),
+    "the secret of the hashes may be changed if the earlier one stays listed; without it earlier sends are unknown": (
+        f"{_AIRFLOW}journal/test_changes.py::TestChangedSecret::test_callback_secrets_may_be_changed_one_after_the_other",
+        f"{_AIRFLOW}journal/test_changes.py::TestChangedSecret::test_new_api_key_without_a_callback_secret_sends_nothing",
+        f"{_AIRFLOW}journal/test_evidence.py::test_secret_removed_while_deferred_ends_the_try_and_works_once_listed_again",
+    ),
+    "a single send whose intent does not fit into one value of the task state is refused before it leaves": (
+        f"{_SENDING}journal/test_journal.py::TestSize::test_intent_that_would_not_fit_is_refused_before_anything_is_sent",
+        f"{_SENDING}journal/test_log.py::test_largest_intent_never_makes_a_segment_too_large_for_mysql",
+    ),
+    "a request of a campaign has at most 2,500 recipients, also if `recipients_per_request` is higher": (
+        "tests/unit/test_defaults.py::test_request_of_a_campaign_has_at_most_2500_recipients",
+    ),
+    "a write that arrives late hides no stored intent": (
+        f"{_SENDING}journal/test_late_writes.py::test_late_writes_hide_no_stored_intent",
+        f"{_SENDING}journal/test_late_writes.py::test_failed_write_that_arrives_in_the_next_try_hides_no_intent_of_it",
+        f"{_SENDING}journal/test_late_writes.py::TestSingleSends::test_late_copy_hides_no_later_intent",
+    ),
+    "an older try that is still running can no longer write a journal in the database, and stops": (
+        f"{_DATABASE}test_task_journals.py::test_older_try_can_no_longer_write_once_a_newer_one_has_opened_the_journal",
+        f"{_AIRFLOW}journal/test_in_database.py::test_try_that_a_newer_one_replaced_starts_no_further_request",
+    ),
+    "a task instance continues where its journal was begun": (
+        f"{_AIRFLOW}journal/test_in_database.py::TestChangedSetting::test_journal_begun_in_the_task_state_continues_there",
+        f"{_AIRFLOW}journal/test_in_database.py::TestChangedSetting::test_journal_begun_in_the_database_is_not_replaced_by_one_in_the_task_state",
+    ),
+    "the commands find a journal in both places": (
+        f"{_AIRFLOW}journal/test_in_database.py::TestCommands::test_unknown_request_is_listed_shown_and_resolved",
+    ),
+    "a prune deletes a journal in the database by the time at which a try last opened it": (
+        f"{_DATABASE}test_task_journals.py::test_pruning_deletes_journals_that_no_try_has_opened_since",
+    ),
+    "a journal of another operation is refused": (
+        f"{_SENDING}journal/test_journal.py::test_journal_of_another_operation_is_refused_with_an_explanation",
+        f"{_AIRFLOW}campaigns/test_sources.py::TestEmail::test_email_campaign_does_not_continue_an_sms_campaign",
+    ),
+    "a replaced try does not overwrite the report and the results file of the newer one": (
+        f"{_AIRFLOW}campaigns/test_replaced.py::test_replaced_try_does_not_overwrite_the_results_file_of_the_new_try",
+        f"{_AIRFLOW}campaigns/test_replaced.py::test_try_replaced_after_its_last_write_pushes_no_report",
     ),
 }
 
@@ -197,7 +305,7 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_unknown.py::test_skip_succeeds_and_counts_the_recipient_as_unknown",
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_skip_succeeds_and_counts_unknown_recipients",
     ),
-    "`resend` leaves no recipient missing": (
+    "`resend` leaves no recipient missing, once a try succeeds": (
         f"{_SENDING}test_engine.py::test_resend_repeats_the_whole_unknown_request",
         f"{_AIRFLOW}journal/test_unknown.py::test_resend_repeats_the_request_until_its_outcome_is_known",
         f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_resend_sends_to_all_recipients",
@@ -210,6 +318,37 @@ _LATER_TRIES: Mapping[str, Tests] = {
         f"{_AIRFLOW}journal/test_changes.py::TestChangedContent::test_recipient_not_yet_sent_to_gets_the_new_content",
         f"{_AIRFLOW}journal/test_changes.py::TestChangedContent::test_accepted_request_is_not_resent_and_the_log_warns",
         f"{_AIRFLOW}campaigns/test_tries.py::TestRetries::test_remaining_recipients_get_the_changed_content",
+    ),
+    "ten requests in a row of unknown outcome end the try, and its retry sends to the rest": (
+        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_ten_unknown_requests_in_a_row_end_the_try_and_retries_continue",
+    ),
+    "a try that ends after four resends of unknown outcome fails and names them, and a retry resends again": (
+        f"{_AIRFLOW}campaigns/test_tries.py::TestUnknown::test_request_unknown_after_all_resends_is_left_to_the_retries",
+        f"{_AIRFLOW}journal/test_unknown.py::test_request_unknown_after_all_resends_is_left_to_the_task_retries",
+        f"{_SENDING}test_engine.py::test_resend_limit_ends_the_try_and_a_retry_continues",
+    ),
+    "a report of a resend proves nothing of the request that was resent": (
+        f"{_SENDING}test_engine.py::test_probe_that_finds_the_resend_proves_nothing_of_the_first_request",
+        f"{_CAMPAIGN}test_model.py::test_probe_that_finds_the_resend_proves_nothing_of_the_first_request",
+        f"{_AIRFLOW}journal/test_unknown.py::test_rejected_resend_proves_nothing_about_the_first_request",
+    ),
+    "a request that was accepted for some recipients fails the task, and a clear sends to the others alone": (
+        f"{_AIRFLOW}journal/test_clear.py::test_partly_accepted_request_fails_and_a_clear_sends_to_remaining_recipients",
+        f"{_SENDING}test_engine.py::test_retry_after_a_clear_sends_only_to_those_an_accepted_request_was_rejected_for",
+    ),
+    "a recipient who was removed from the list is not sent to and stays in the report": (
+        f"{_AIRFLOW}journal/test_changes.py::TestChangedRecipients::test_removed_recipient_still_counts_as_sent",
+        f"{_CAMPAIGN}test_journal_index.py::TestRecipientsNoLongerInTheSource::test_sent_or_unknown_recipient_stays_in_the_rows",
+        f"{_AIRFLOW}campaigns/test_gone.py::test_resend_leaves_out_recipients_removed_from_the_source_and_fails",
+    ),
+    "a rejected recipient is tried again after a clear, and not in a retry": (
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_rejected_recipients_are_tried_again_after_a_clear_and_not_in_a_retry",
+        f"{_SENDING}journal/test_journal.py::test_clear_retries_rejected_recipients_only",
+    ),
+    "fix the cause of a permanent failure and clear the task: it sends only what was not sent": (
+        f"{_AIRFLOW}campaigns/test_tries.py::TestAccountThatCannotSend::test_api_key_rejected_midway_leaves_remaining_recipients_to_a_clear",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestAccountThatCannotSend::test_campaign_fails_without_balance_and_continues_after_a_top_up",
+        f"{_AIRFLOW}journal/test_clear.py::test_rejected_request_is_sent_once_after_the_cause_is_corrected_and_cleared",
     ),
 }
 
@@ -271,6 +410,71 @@ _RUNS: Mapping[str, Tests] = {
         f"{_AIRFLOW}cli/test_journal.py::TestResolveSent::test_task_cleared_after_resolve_sent_succeeds_and_sends_nothing",
         f"{_AIRFLOW}cli/test_journal.py::TestResolveNotSent::test_task_cleared_after_resolve_not_sent_sends_once_more",
     ),
+    "a catch-up run is a scheduled run that began after the next one was due, in a DAG with `catchup=True`": (
+        f"{_AIRFLOW}journal/test_run_guard.py::TestCatchUpRuns::test_catch_up_run_is_skipped_and_sends_nothing",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestCatchUpRuns::test_dag_without_catchup_has_no_catch_up_runs",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestCatchUpRuns::test_run_cleared_long_after_is_stale_and_no_catch_up_run",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestAssetOrTimeSchedules::test_run_of_an_asset_is_due_with_its_newest_event",
+    ),
+    "if the timetable names no moment, a run that began more than five minutes late counts as a catch-up run": (
+        f"{_SENDING}test_run_guard.py::test_delay_of_a_busy_scheduler_is_no_catch_up",
+        f"{_SENDING}test_run_guard.py::test_run_whose_successor_is_not_known_counts_as_catch_up_run",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestRunInfo::test_timetable_without_an_answer_makes_a_late_run_a_catch_up_run",
+    ),
+    "a campaign that started in time is not late after a deferral, and a retry or a clear is checked again": (
+        f"{_AIRFLOW}campaigns/test_send_window.py::test_campaign_that_began_in_time_is_not_stale_when_it_resumes",
+        f"{_AIRFLOW}campaigns/test_confirmed.py::test_campaign_that_waited_for_an_answer_is_not_late",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestLateRuns::test_request_not_sent_is_skipped_in_a_late_retry",
+    ),
+    "a late run that was partly sent fails with its counts, and one that was sent as a whole returns its result": (
+        f"{_AIRFLOW}campaigns/test_run_guard.py::test_late_clear_of_a_partly_sent_campaign_fails_with_its_counts",
+        f"{_AIRFLOW}campaigns/test_run_guard.py::test_late_clear_of_a_finished_campaign_returns_its_result",
+        f"{_AIRFLOW}journal/test_run_guard.py::TestLateRuns::test_late_retry_of_a_partly_sent_task_fails",
+    ),
+    "an old run of a contact sync or an upsert does not write old cells over newer ones": (
+        f"{_AIRFLOW}contacts/test_old_runs.py::test_backfill_is_skipped_unless_the_author_allows_it",
+        f"{_AIRFLOW}contacts/test_old_runs.py::test_run_that_catches_up_is_skipped",
+        f"{_AIRFLOW}contacts/test_old_runs.py::test_run_that_is_later_than_max_lateness_is_skipped",
+    ),
+    "two connections, two channels and two keys are campaigns of their own": (
+        f"{_AIRFLOW}campaigns/test_keys_and_caps.py::test_sms_and_whatsapp_under_one_key_are_two_campaigns",
+        f"{_AIRFLOW}campaigns/test_keys.py::TestConnections::test_two_connections_are_two_campaigns",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestIdempotencyKey::test_another_key_is_another_campaign_and_the_key_is_a_template",
+        f"{_DATABASE}test_registry.py::test_other_connection_channel_or_key_is_another_campaign",
+    ),
+    "the API key may be rotated under an idempotency key; another base URL is refused": (
+        f"{_AIRFLOW}campaigns/test_keys.py::TestConnections::test_rotated_api_key_continues_the_same_campaign",
+        f"{_AIRFLOW}campaigns/test_keys.py::TestConnections::test_connection_with_another_base_url_is_refused",
+    ),
+    "one task at a time runs a campaign with a key, and the lease of a dead task expires": (
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestConcurrentRuns::test_task_fails_while_another_holds_the_lease_and_its_retry_continues",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestConcurrentRuns::test_lease_of_a_dead_task_expires",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestConcurrentRuns::test_task_that_lost_its_lease_sends_nothing_more",
+    ),
+    "a campaign with a key on a worker with another database, or without one, sends nothing": (
+        f"{_AIRFLOW}campaigns/test_keys.py::TestDatabases::test_another_database_is_refused_before_the_first_request",
+        f"{_AIRFLOW}campaigns/test_keys.py::TestDatabases::test_retry_on_a_worker_with_another_database_is_refused",
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestIdempotencyKey::test_campaign_without_the_database_sends_nothing_and_is_retried",
+    ),
+    "a new run under a key tries rejected recipients again, once": (
+        f"{_AIRFLOW}campaigns/test_keys.py::TestRejectedRecipients::test_new_run_tries_rejected_recipients_again",
+        f"{_AIRFLOW}campaigns/test_keys.py::TestRejectedRecipients::test_rejected_recipient_is_requested_once_per_run",
+    ),
+    "another number of partitions than was recorded is refused before the first request": (
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_another_number_of_partitions_under_the_key_is_refused",
+        f"{_SENDING}journal/test_log.py::TestPartitions::test_changed_partition_is_refused_naming_both",
+        f"{_DATABASE}test_registry.py::TestPartitions::test_other_number_of_partitions_is_refused_naming_both",
+    ),
+    "only unresolved requests can be resolved, and not while a try may still write": (
+        f"{_AIRFLOW}cli/test_journal.py::TestRefused::test_accepted_request_is_not_resolved_as_not_sent",
+        f"{_AIRFLOW}cli/test_journal.py::TestRefused::test_running_task_instance_is_refused",
+        f"{_AIRFLOW}cli/test_journal.py::TestRefused::test_request_that_may_be_in_flight_is_refused",
+    ),
+    "a resolution is followed by the next try, and is in Airflow's audit log": (
+        f"{_AIRFLOW}cli/test_journal.py::TestResolveSent::test_task_cleared_after_resolve_sent_succeeds_and_sends_nothing",
+        f"{_AIRFLOW}cli/test_journal.py::TestResolveNotSent::test_task_cleared_after_resolve_not_sent_sends_once_more",
+        f"{_AIRFLOW}cli/test_journal.py::test_resolution_is_in_the_audit_log",
+    ),
 }
 
 _STOPPING: Mapping[str, Tests] = {
@@ -288,6 +492,11 @@ _STOPPING: Mapping[str, Tests] = {
     "the provider's own deadline is `execution_timeout` minus the grace period": (
         f"{_SENDING}test_shutdown.py::test_its_own_limit_comes_before_airflow_ends_the_task",
         f"{_AIRFLOW}journal/test_stopping.py::TestExecutionTimeout::test_execution_timeout_counts_from_where_airflow_counts",
+    ),
+    "a stopped task begins no resend, and its retry continues": (
+        f"{_AIRFLOW}journal/test_stopping.py::test_stopped_task_begins_no_resend",
+        f"{_AIRFLOW}campaigns/test_stopping.py::test_responses_within_the_grace_period_are_recorded_and_the_retry_continues",
+        f"{_AIRFLOW}operators/test_idempotent_client.py::TestGuards::test_stopped_task_begins_no_further_request_and_its_retry_continues",
     ),
 }
 
@@ -370,6 +579,111 @@ _GUARDS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_budget_is_divided",
         f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_rate_is_divided",
     ),
+    "recipients whose lookup failed count as failures, and a retry or a clear looks them up again": (
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_recipients_whose_lookup_fails_count_for_max_failure_ratio",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_lookups_that_fail_within_max_failure_ratio_are_tolerated",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_campaign_fails_if_every_lookup_failed",
+    ),
+    "after ten failed lookups in a row the operator stops looking up": (
+        f"{_CAMPAIGN}guards/test_dnd.py::TestLookupOutage::test_skip_ends_the_try_and_leaves_numbers_that_were_not_looked_up",
+        f"{_CAMPAIGN}guards/test_dnd.py::TestLookupOutage::test_send_makes_no_more_lookups",
+    ),
+    "with `max_failure_ratio` 0 every recipient is sent to, then any failure fails the task": (
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_recipients_named_in_a_rejection_are_left_out_and_others_sent_to",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_invalid_rows_count_together_with_rejected_recipients",
+    ),
+    "above 0 the campaign ends as soon as more recipients are rejected than tolerated": (
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_too_many_rejections_end_the_campaign_early",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_rejections_within_max_failure_ratio_succeed",
+    ),
+    "a campaign ends after `max_identical_rejections` requests in a row that were rejected with the same message": (
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_campaign_stops_after_20_rejected_requests_in_a_row",
+        f"{_CAMPAIGN}guards/test_circuit_breaker.py::test_same_rejection_again_and_again_ends_the_campaign",
+        f"{_CAMPAIGN}guards/test_circuit_breaker.py::test_recipients_that_are_named_are_about_themselves_however_many",
+        f"{_CAMPAIGN}guards/test_circuit_breaker.py::test_limit_can_be_lifted",
+    ),
+    "a campaign ends when the service has rejected 50 recipients and accepted none": (
+        f"{_CAMPAIGN}guards/test_circuit_breaker.py::test_fifty_rejections_without_an_acceptance_end_the_campaign_without_a_limit_too",
+        f"{_CAMPAIGN}guards/test_circuit_breaker.py::test_limit_can_be_lifted",
+    ),
+    "a campaign ends when the service refuses the API key, the message itself, or payment": (
+        f"{_AIRFLOW}campaigns/test_tries.py::TestAccountThatCannotSend::test_rejected_api_key_fails_the_task_after_one_request",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestRejected::test_rejected_sender_ends_the_campaign_without_bisecting",
+        f"{_CAMPAIGN}guards/test_circuit_breaker.py::test_insufficient_balance_ends_the_campaign_at_once",
+    ),
+    "an unreadable row of `suppression_list` fails the task before anything is sent": (
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_unreadable_suppression_list_sends_nothing",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_suppression_list_without_the_column_sends_nothing",
+    ),
+    "`allowed_recipients` applies to each operator, command, notifier and idempotent client that sends": (
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestStaging::test_recipients_not_allowed_are_left_out_and_counted",
+        f"{_AIRFLOW}operators/test_airtime.py::TestAllowedRecipients::test_recipient_not_allowed_is_skipped",
+        f"{_AIRFLOW}operators/test_otp.py::TestRequest::test_only_allowed_recipients_get_a_code",
+        f"{_AIRFLOW}cli/test_messages.py::TestSendSms::test_recipients_not_allowed_are_left_out",
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestFaults::test_recipients_that_are_not_allowed_get_nothing",
+        f"{_AIRFLOW}operators/test_idempotent_client.py::TestOtherSends::test_recipient_that_is_not_allowed_is_counted_and_the_task_continues",
+    ),
+    "if no recipient is left by a guard, the task is skipped": (
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestStaging::test_campaign_without_allowed_recipients_is_skipped",
+        f"{_AIRFLOW}operators/test_suppressions.py::TestCampaigns::test_campaign_without_another_recipient_is_skipped",
+        f"{_AIRFLOW}operators/test_sms.py::TestConnectionLimits::test_task_without_allowed_recipients_is_skipped",
+    ),
+    "a param without a value never lifts a limit; the word `unlimited` does, for one run": (
+        f"{_AIRFLOW}campaigns/test_run_params.py::test_param_without_a_value_is_refused_and_lifts_no_limit",
+        f"{_AIRFLOW}campaigns/test_run_params.py::test_unlimited_lifts_each_limit_and_always_lifts_the_send_window",
+        "tests/unit/test_rendered_options.py::test_empty_rendering_is_refused_by_every_option_and_lifts_no_limit",
+        "tests/unit/test_rendered_options.py::test_only_limits_are_lifted_by_unlimited",
+    ),
+    "a param that cannot be used fails the task before its first request, and the error shows no text": (
+        f"{_AIRFLOW}campaigns/test_run_params.py::test_param_that_cannot_be_used_is_refused_before_the_first_request",
+        f"{_AIRFLOW}campaigns/test_run_params.py::test_error_does_not_show_the_value_of_a_wrong_template",
+        f"{_AIRFLOW}contacts/test_run_params.py::test_param_that_cannot_be_used_fails_before_the_first_request",
+    ),
+    'with `on_limit="ask"` what was confirmed is what runs, and a source or price that grew stops again': (
+        f"{_AIRFLOW}campaigns/test_confirmed.py::TestMaxRecipients::test_approved_campaign_is_sent_to_the_confirmed_recipients",
+        f"{_AIRFLOW}campaigns/test_confirmed.py::TestMaxRecipients::test_more_recipients_than_confirmed_stop_again",
+        f"{_AIRFLOW}campaigns/test_confirmed.py::TestMaxCharge::test_higher_price_than_confirmed_stops_again",
+        f"{_AIRFLOW}contacts/test_confirmed.py::test_more_deletions_than_confirmed_stop_again",
+    ),
+    "a rejected or missing confirmation sends nothing further": (
+        f"{_AIRFLOW}campaigns/test_confirmed.py::TestMaxRecipients::test_rejected_campaign_fails_without_a_request",
+        f"{_AIRFLOW}campaigns/test_confirmed.py::TestMaxRecipients::test_campaign_without_an_answer_in_time_fails",
+        f"{_AIRFLOW}campaigns/test_confirmed.py::TestMaxCharge::test_rejected_campaign_sends_nothing_more",
+        f"{_AIRFLOW}contacts/test_confirmed.py::test_rejected_sync_changes_nothing",
+    ),
+    "the form of a confirmation names no recipient and no text": (
+        f"{_AIRFLOW}campaigns/test_confirmed.py::TestMaxRecipients::test_form_names_no_recipient_and_no_text",
+    ),
+    "a confirmation holds for later tries, and no recipient gets the message twice": (
+        f"{_AIRFLOW}campaigns/test_confirmed.py::TestMaxCharge::test_approval_outlives_a_kill_and_no_recipient_gets_it_twice",
+        f"{_AIRFLOW}campaigns/test_confirmed.py::TestMaxCharge::test_try_that_dies_before_the_answer_is_stored_asks_again",
+    ),
+    "with `share_rate_limit` all tasks keep to one rate together, and no request leaves without a reservation": (
+        "tests/unit/hooks/test_rate_limit.py::test_processes_together_reach_the_limit_without_exceeding_it",
+        "tests/unit/hooks/test_rate_limit.py::test_missing_database_prevents_sending",
+        "tests/unit/hooks/test_rate_limit.py::test_sync_and_async_clients_share_one_limit",
+        f"{_DATABASE}test_rate_limits.py::test_moments_are_never_closer_than_the_rate_allows",
+    ),
+    "the clients of the hook refuse a request to a recipient that `allowed_recipients` does not list": (
+        "tests/unit/hooks/test_hook.py::TestClients::test_client_refuses_recipients_that_are_not_allowed",
+        f"{_API}test_requests.py::test_recipients_outside_allowed_recipients_are_refused",
+    ),
+    "each client object keeps to the connection's rate limit and concurrency by itself": (
+        f"{_API}test_client.py::test_requests_start_evenly_spaced",
+        f"{_API}test_client.py::test_requests_in_flight_never_exceed_max_concurrency",
+    ),
+    "a send window that is closed when a resend is due defers it, too": (
+        f"{_AIRFLOW}campaigns/test_send_window.py::test_unknown_request_is_not_resent_outside_the_window",
+        f"{_AIRFLOW}campaigns/test_send_window.py::test_resend_is_deferred_when_the_window_closes_while_it_is_under_way",
+    ),
+    "if the service asks to wait, all tasks of a shared rate limit wait": (
+        "tests/unit/hooks/test_rate_limit.py::test_hold_delays_other_clients",
+        "tests/unit/hooks/test_rate_limit.py::test_hold_of_the_service_is_shared_once",
+    ),
+    "`max_recipients` is about the whole list, in all partitions together": (
+        f"{_AIRFLOW}campaigns/test_idempotency.py::TestPartitions::test_max_recipients_counts_the_recipients_of_all_partitions",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxRecipients::test_recipients_of_earlier_tries_count_for_max_recipients",
+    ),
 }
 
 _REPORTS: Mapping[str, Tests] = {
@@ -431,6 +745,92 @@ _REPORTS: Mapping[str, Tests] = {
         f"{_DELIVERY}tracking/test_erasure.py::TestForms::test_a_report_goes_that_writes_the_number_in_any_form",
         f"{_DELIVERY}tracking/test_erasure.py::TestForms::test_a_report_stays_that_only_looks_like_it",
         f"{_DELIVERY}tracking/test_erasure.py::TestFile::test_nothing_is_left_in_the_file_and_its_log",
+    ),
+    "a task whose receiver has another database refuses to send; one that cannot reach it sends with a warning": (
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestUnreachableReceiver::test_receiver_on_another_database_fails_the_task_and_nothing_is_sent",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestUnreachableReceiver::test_receiver_that_does_not_respond_leaves_the_check_undecided",
+    ),
+    "the sensor succeeds as soon as `min_delivered` of the accepted recipients are delivered": (
+        f"{_AIRFLOW}delivery/test_sensor.py::TestOutcomes::test_sensor_succeeds_once_the_required_share_is_delivered",
+        f"{_DELIVERY}tracking/test_reached.py::test_wait_for_a_share_succeeds_only_if_the_message_reached_the_recipient",
+    ),
+    "the sensor fails at once if no report can arrive": (
+        f"{_AIRFLOW}delivery/test_sensor.py::TestAwaitedRecipients::test_send_without_reports_fails_at_once_without_naming_the_database",
+        f"{_AIRFLOW}delivery/test_sensor.py::TestOutcomes::test_send_result_without_recipients_fails_or_skips",
+        f"{_AIRFLOW}delivery/test_sensor.py::TestAwaitedRecipients::test_unknown_recipients_to_wait_for_without_reports_fail_at_once",
+    ),
+    "a failed sensor leaves its counts in the XCom `report`, and `soft_fail` skips with the same message": (
+        f"{_AIRFLOW}delivery/test_sensor.py::TestOutcomes::test_failed_sensor_pushes_its_counts",
+        f"{_AIRFLOW}delivery/test_sensor.py::TestOutcomes::test_soft_fail_skips_with_the_same_message",
+    ),
+    "while the database is unavailable the sensor waits on": (
+        f"{_AIRFLOW}delivery/test_sensor.py::TestFailures::test_unreadable_database_does_not_end_the_wait",
+        f"{_AIRFLOW}delivery/test_sensor.py::TestFailures::test_references_are_waited_for_until_the_database_is_readable",
+    ),
+    "the highest rank decides a recipient's status, not the latest report": (
+        f"{_DELIVERY}tracking/test_report_store.py::TestTheStateOfARecipient::test_goes_by_rank_whatever_comes_first",
+        f"{_DELIVERY}tracking/test_report_store.py::TestTheStateOfARecipient::test_delivered_and_failed_is_a_conflict",
+        f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_a_repeat_changes_nothing_but_its_count",
+    ),
+    "a campaign finishes once, whatever is reported later": (
+        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_is_told_once_whatever_comes_later",
+        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_is_told_after_a_time_with_those_open_of_whom_nothing_is_known",
+        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_of_many_is_found_by_many_processes_once",
+    ),
+    "no event is published twice": (
+        f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_starts_no_second_run_if_the_publication_was_not_recorded",
+        f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_starts_no_second_run_if_several_processes_publish",
+    ),
+    "no event is lost in a burst: one run for each campaign that finished": (
+        f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_starts_one_run_for_each_campaign_that_finished",
+        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_of_more_than_are_found_at_a_time_leaves_none_out",
+    ),
+    "a paused DAG catches up when it is unpaused": (
+        f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_unpaused_dag_runs_for_events_published_while_it_was_paused",
+        f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_unpaused_dag_runs_for_missed_events_after_a_restart",
+        f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_new_dag_does_not_run_for_events_that_others_missed",
+    ),
+    "a recipient of a request is in one batch of a kind, and in no failure if the campaign had reached it": (
+        f"{_DELIVERY}tracking/test_events.py::TestBatches::test_leave_out_who_was_reached_after_all",
+        f"{_DELIVERY}tracking/test_events.py::TestBatches::test_leave_nobody_out_when_there_are_too_many_for_one",
+        f"{_DELIVERY}tracking/test_events.py::TestBatches::test_are_never_torn_apart",
+    ),
+    "events hold counts and references, never a number or an address": (
+        f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_events_hold_no_number",
+    ),
+    "`DeliveryEventSource` has the recipients of the event and nobody else's": (
+        f"{_DELIVERY}tracking/test_events.py::TestConcerned::test_are_those_a_campaign_did_not_reach",
+        f"{_DELIVERY}tracking/test_events.py::TestConcerned::test_are_those_of_a_batch_still_not_reached",
+        f"{_DELIVERY}receiver/test_connections.py::TestWhatIsStarted::test_nobody_but_its_own_recipients_is_in_a_campaign_s_source",
+    ),
+    "a request that a person resolves counts as resolved": (
+        f"{_AIRFLOW}delivery/test_unknown_campaigns.py::test_manual_resolution_ends_the_wait_of_the_campaign",
+        f"{_AIRFLOW}delivery/test_unknown_campaigns.py::test_resend_that_is_resolved_as_sent_supersedes_the_requests_that_it_repeats",
+    ),
+    "the API server looks for events every five seconds, and every 30 while no DAG is scheduled on one": (
+        f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_scans_every_five_seconds_and_every_thirty_while_no_dag_is_scheduled",
+    ),
+    "one sensor waits for all mapped task instances together, a mapped sensor for each alone": (
+        f"{_AIRFLOW}delivery/test_sensor.py::TestAwaitedRecipients::test_mapped_set_is_waited_for_together",
+        f"{_AIRFLOW}delivery/test_sensor.py::TestAwaitedRecipients::test_mapped_instances_wait_for_their_own",
+    ),
+    "with `track_recipients` a report about any other recipient changes nothing": (
+        f"{_DELIVERY}tracking/test_membership.py::TestACallbackUrl::test_speaks_for_those_alone_whom_its_request_is_known_to_have",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_track_recipients_records_the_recipients",
+    ),
+    "without `callback_url`, or with a `callback` of your own, reports arrive only by the account's webhook": (
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_send_is_tracked_by_the_account_webhook_alone",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_send_with_the_author_s_own_callback_is_not_tracked",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestDeliveryReportsOfResult::test_account_webhook_reports_single_sends_by_our_reference",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestReportProbe::test_account_webhook_reports_alone_resolve_requests_of_a_campaign",
+    ),
+    "a results file of the sensor is complete or not there": (
+        f"{_AIRFLOW}delivery/test_sensor.py::TestResultsFile::test_no_partial_results_file_remains",
+        f"{_AIRFLOW}delivery/test_sensor.py::TestResultsFile::test_results_file_that_cannot_be_written_fails_the_task",
+    ),
+    "every task that sends has the link to its delivery, a campaign as soon as it begins": (
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestDeliveryLink::test_all_sending_operators_have_the_link",
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestDeliveryLink::test_link_of_a_campaign_shows_its_counts_while_it_sends",
     ),
 }
 
@@ -496,6 +896,832 @@ _CONTACTS: Mapping[str, Tests] = {
         f"{_SYNC}test_limits.py::test_run_after_a_stop_starts_at_other_rows",
         f"{_SYNC}test_limits.py::test_rows_that_always_fail_do_not_take_all_the_time_of_each_run",
     ),
+    "a first sync into a map beside one with rows of the same list needs `new_map`": (
+        f"{_SYNC}test_new_maps.py::test_first_sync_into_a_map_beside_one_with_rows_is_refused",
+        f"{_AIRFLOW}contacts/test_row_by_key.py::test_first_row_of_a_new_map_beside_one_with_rows_needs_new_map",
+    ),
+    "a sync that `max_deletes` or `max_changes` stops has sent nothing": (
+        f"{_AIRFLOW}contacts/test_sync.py::test_too_many_deletes_stop_before_the_first_request",
+        f"{_SYNC}test_complete.py::test_sync_that_is_stopped_by_a_limit_is_incomplete",
+    ),
+    "an empty source deletes nothing, and cannot be confirmed": (
+        f"{_SYNC}test_attacked.py::test_empty_source_deletes_nothing_whatever_max_deletes_allows",
+        f"{_AIRFLOW}contacts/test_sync.py::test_source_whose_rows_are_all_without_content_deletes_nothing",
+        f"{_AIRFLOW}contacts/test_confirmed.py::test_empty_source_cannot_be_confirmed",
+    ),
+    "a row that cannot be read, or a blank key, keeps that run from deleting and clearing": (
+        f"{_SYNC}test_complete.py::test_blank_key_names_the_number_of_deletions_that_were_not_done",
+        f"{_AIRFLOW}contacts/test_sync.py::test_lines_of_delimiters_do_not_switch_deletions_off",
+    ),
+    "a row is created again only if its reading proves that it is gone": (
+        f"{_SYNC}test_gone_rows.py::test_failure_to_read_a_row_is_no_proof_that_it_is_gone",
+        f"{_SYNC}test_gone_rows.py::test_gone_row_is_created_again_however_the_service_says_it",
+        f"{_SYNC}test_row_ownership.py::test_page_of_a_gateway_proves_nothing_although_another_row_can_be_read",
+    ),
+    "updates and deletions of unknown outcome are sent again, and the list equals the source": (
+        f"{_SYNC}test_attacked.py::test_source_that_goes_back_after_an_unknown_update_ends_in_the_list",
+        f"{_SYNC}test_attacked.py::test_row_that_comes_back_after_an_unknown_deletion_is_in_the_list",
+    ),
+    "a sync sends only cells that changed": (
+        f"{_AIRFLOW}contacts/test_sync.py::test_second_sync_sends_only_changed_cells",
+        f"{_AIRFLOW}contacts/test_row_by_key.py::test_second_upsert_sends_only_changed_cells",
+    ),
+    "a rejected row is sent again when it changes, or once more if all changed rows were rejected": (
+        f"{_AIRFLOW}contacts/test_sync.py::test_rejected_row_comes_again_only_when_it_changed",
+        f"{_SYNC}test_attacked.py::test_rejected_row_comes_again_only_when_changed",
+        f"{_SYNC}test_limits.py::test_work_of_25_rejected_rows_alone_ends_within_the_ratio_and_is_not_sent_for_ever",
+    ),
+    "after rejections in a row the sync tries rows from elsewhere, and ends if they are rejected as well": (
+        f"{_SYNC}test_limits.py::test_25_rejected_rows_together_do_not_keep_the_other_rows_from_being_sent",
+        f"{_SYNC}test_limits.py::test_service_that_rejects_every_row_stops_the_sync_and_marks_none",
+    ),
+    "the run after a failed service ends without another creation of unknown outcome": (
+        f"{_SYNC}test_limits.py::test_outage_ends_the_sync_without_another_creation",
+        f"{_SYNC}test_limits.py::test_service_that_fails_on_every_creation_ends_the_sync_after_few",
+    ),
+    "a task that lost its lease on the list records nothing more": (
+        f"{_SYNC}test_attacked.py::test_lease_taken_over_while_requests_are_under_way_creates_nothing_twice",
+        f"{_DATABASE}test_leases.py::test_process_that_lost_its_lease_stores_nothing_more",
+    ),
+    "a second sync of one list waits for the first": (
+        f"{_AIRFLOW}contacts/test_sync.py::test_second_sync_of_one_list_waits_for_the_first",
+    ),
+    "the cursor passes over no row that was not dealt with": (
+        f"{_SYNC}test_model.py::test_cursor_passes_over_no_row_that_was_not_dealt_with",
+        f"{_SYNC}test_attacked.py::test_cursor_stays_while_a_creation_is_unknown",
+        f"{_SYNC}test_cursor.py::test_larger_value_is_never_passed_over",
+    ),
+    "if an update clears cells that it did not send, the sync stops at that row and names `row_updates`": (
+        f"{_SYNC}test_row_updates.py::test_cleared_cells_stop_the_sync_at_the_first_row_and_name_the_option",
+        f"{_SYNC}test_row_updates.py::test_service_that_begins_to_clear_known_cells_amid_a_run_is_noticed_at_once",
+        f"{_AIRFLOW}contacts/test_row_updates.py::test_sync_fails_for_good_at_the_first_update_and_repairs_with_whole",
+    ),
+    "a cell that does not fit its column is never guessed, and the error shows no value": (
+        f"{_AIRFLOW}operators/test_contacts.py::TestCreate::test_cells_that_do_not_fit_fail_at_once_and_name_all_faults_but_no_value",
+        f"{_AIRFLOW}contacts/test_sync.py::test_invalid_rows_and_duplicate_keys_are_named_without_their_values",
+    ),
+    "a dry run of a sync sends nothing and shows its requests": (
+        f"{_AIRFLOW}contacts/test_sync.py::test_dry_run_sends_nothing_and_previews_masked_rows",
+        f"{_AIRFLOW}contacts/test_sync.py::test_dry_run_names_each_row_and_what_would_change_in_it",
+    ),
+    "an import of a map checks everything before the first write, and Ctrl-C is safe": (
+        "tests/unit/contacts/key_map/test_importing.py::TestRefused::test_file_with_a_fault_is_refused_whole",
+        "tests/unit/contacts/key_map/test_importing.py::TestLarge::test_stopped_import_goes_on_and_meanwhile_no_sync_gets_the_map",
+    ),
+    "a map is moved only to a list that has its rows": (
+        f"{_AIRFLOW}cli/test_move_map.py::test_list_without_the_rows_is_refused",
+        f"{_AIRFLOW}cli/test_move_map.py::test_list_with_half_of_the_rows_is_refused",
+        f"{_AIRFLOW}cli/test_move_map.py::test_renamed_connection_keeps_its_rows",
+    ),
+    "`verify` mends nothing if more than `--max-gone` rows are gone": (
+        f"{_SYNC}test_verify.py::test_many_rows_gone_stop_the_mending_of_all",
+        f"{_SYNC}test_verify.py::test_drift_is_counted_by_column_and_mended_by_the_next_sync",
+    ),
+    'with `on_invalid_cell="skip_cell"` the other cells are sent, and the wrong cell stays as it is': (
+        f"{_AIRFLOW}contacts/test_invalid_cells.py::test_other_cells_of_a_row_are_sent_and_the_invalid_one_is_left_unchanged",
+        f"{_AIRFLOW}contacts/test_invalid_cells.py::test_row_is_named_in_every_run_without_a_request_until_corrected",
+    ),
+    "a response with another row's id or cells leaves the creation unknown": (
+        f"{_SYNC}test_other_rows.py::test_row_of_an_earlier_run_is_not_recorded_for_a_new_key",
+        f"{_SYNC}test_other_rows.py::test_two_rows_of_one_run_with_one_id_are_both_unknown",
+    ),
+    "a row of which the service stored not all cells is named and not created again": (
+        f"{_SYNC}test_unstored_cells.py::test_new_row_without_a_cell_is_named_and_not_created_again",
+        f"{_SYNC}test_unstored_cells.py::test_update_without_a_cell_is_named",
+    ),
+    "`retry-row` leaves a row as it is while a task sends it": (
+        f"{_AIRFLOW}contacts/test_rejected.py::test_retry_of_a_row_whose_request_is_in_flight_changes_nothing",
+    ),
+    "a creation is resolved only to a row that exists and that no other key has": (
+        "tests/unit/contacts/key_map/test_resolution.py::test_row_that_is_not_there_is_refused",
+        "tests/unit/contacts/key_map/test_resolution.py::test_row_of_another_key_is_refused",
+    ),
+    "an export of a map is consistent: an upsert meanwhile ends it": (
+        "tests/unit/contacts/key_map/test_map_files.py::TestConcurrentExport::test_upsert_during_the_export_ends_it",
+        "tests/unit/contacts/key_map/test_map_files.py::TestConcurrentExport::test_running_sync_is_waited_for",
+    ),
+    "a task instance of an operator for one row creates at most one row": (
+        f"{_AIRFLOW}operators/test_contacts.py::TestCreate::test_unknown_creation_is_not_repeated",
+        f"{_AIRFLOW}operators/test_contacts.py::TestUpsert::test_unknown_creation_is_not_repeated",
+        f"{_AIRFLOW}operators/test_contacts.py::test_rows_created_are_as_many_as_the_tasks_say",
+    ),
+    "the results file of a retry has the rows of earlier tries, also of a try that was killed": (
+        f"{_SYNC}test_run_totals.py::test_retry_after_kills_has_one_line_for_each_row_that_the_run_changed",
+        f"{_AIRFLOW}contacts/test_tries.py::test_retry_covers_what_earlier_tries_changed",
+    ),
+    "with `max_duration` the task ends in time and succeeds, and the next run continues": (
+        f"{_SYNC}test_attacked.py::test_max_duration_leaves_rows_for_the_next_run_and_fails_nothing",
+    ),
+    "a sync that changed the list publishes an event of `contacts_changed`": (
+        f"{_AIRFLOW}contacts/test_sync.py::test_change_is_published_as_an_asset_event",
+    ),
+    "a resync sends every row once and creates none twice": (
+        f"{_SYNC}test_attacked.py::test_resync_sends_every_row_once_although_it_is_killed",
+    ),
+}
+
+_MONEY: Mapping[str, Tests] = {
+    "the first requests go alone to learn the price, and only they may exceed `max_charge`": (
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_only_the_first_request_may_exceed_max_charge_and_has_one_recipient",
+        f"{_CAMPAIGN}guards/test_budget.py::test_constant_price_is_overspent_only_by_price_probes",
+        f"{_CAMPAIGN}guards/test_spending.py::test_false_charges_overspend_max_charge_only_by_price_probes",
+    ),
+    "with `price_per_page`, `max_charge` holds from the first request": (
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_first_request_stays_within_max_charge_if_the_price_is_given",
+        f"{_CAMPAIGN}guards/test_budget.py::test_author_price_limits_the_first_request",
+    ),
+    "`min_balance` needs a response with the balance first, also with `price_per_page`": (
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMinBalance::test_campaign_with_a_price_stops_exactly_at_min_balance",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMinBalance::test_balance_below_it_already_costs_one_message_at_most",
+        f"{_CAMPAIGN}guards/test_budget.py::TestMinBalance::test_author_price_alone_lets_one_recipient_go_first",
+        f"{_CAMPAIGN}guards/test_budget.py::TestMinBalance::test_min_balance_with_max_charge_and_author_price_still_probes",
+    ),
+    "`max_charge` counts all tries, and with `resend_on_clear` all sends to all recipients": (
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_charge_of_earlier_tries_counts",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_charge_before_a_resend_on_clear_counts",
+    ),
+    "a request of unknown outcome counts as charged": (
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_unknown_requests_count_as_charged",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_unknown_requests_count_as_charged_in_later_tries",
+        f"{_CAMPAIGN}guards/test_budget.py::TestMinBalance::test_requests_of_unknown_outcome_count_as_charged",
+    ),
+    "of charge, fall of the balance and `price_per_page` the highest counts": (
+        f"{_CAMPAIGN}guards/test_spending.py::TestEvidence::test_author_price_beats_lower_charge",
+        f"{_CAMPAIGN}guards/test_spending.py::TestEvidence::test_higher_charge_beats_author_price",
+        f"{_CAMPAIGN}guards/test_spending.py::TestEvidence::test_fall_of_balance_beyond_charge_counts",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestChargeThatIsNoEvidence::test_balance_is_believed_over_a_lower_charge",
+    ),
+    "a charge below zero, of no number, or of 0 while the balance falls is left aside": (
+        f"{_AIRFLOW}campaigns/test_budget.py::TestChargeThatIsNoEvidence::test_balance_is_believed_instead",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestChargeThatIsNoEvidence::test_report_names_no_such_charge",
+        f"{_CAMPAIGN}guards/test_budget.py::test_zero_charge_with_falling_balance_counts_as_missing_charge",
+    ),
+    "a price of 0 is a price": (
+        f"{_AIRFLOW}campaigns/test_budget.py::TestPriceUnknown::test_price_of_nought_is_a_price",
+        f"{_CAMPAIGN}guards/test_budget.py::TestPriceOfZero::test_price_of_zero_is_known_after_one_response",
+    ),
+    "without charges one request goes at a time, and a campaign without charge and balance ends": (
+        f"{_CAMPAIGN}guards/test_budget.py::TestMissingCharge::test_balance_limits_one_request_at_a_time_and_is_logged_once",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestPriceUnknown::test_bound_holds_without_charge",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestPriceUnknown::test_missing_charge_ends_the_campaign_with_on_missing_charge_fail",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestPriceUnknown::test_campaign_ends_if_responses_have_neither_charge_nor_balance",
+    ),
+    "raise the limit and clear the task: only the rest is sent": (
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_clear_with_a_raised_max_charge_sends_to_remaining_recipients",
+    ),
+    "a dry run makes no request, and estimates the cost with `price_per_page`": (
+        f"{_AIRFLOW}campaigns/test_keys_and_caps.py::test_dry_run_makes_no_request_and_does_not_apply_the_cap",
+        f"{_AIRFLOW}test_task_log.py::TestCampaign::test_log_of_a_dry_run_has_its_figures",
+        f"{_AIRFLOW}campaigns/test_texts.py::TestEncoding::test_dry_run_has_what_the_option_would_save",
+    ),
+    "a purchase is made at most once per task instance": (
+        f"{_AIRFLOW}operators/test_airtime.py::TestRetries::test_purchase_not_made_is_made_by_the_next_try",
+        f"{_AIRFLOW}operators/test_airtime.py::TestRetries::test_unavailable_service_proves_nothing_about_money",
+        f"{_AIRFLOW}journal/test_unknown.py::test_duplicate_response_to_a_first_request_is_no_purchase",
+    ),
+    "after the status `duplicate` for one request nothing was bought, and the task fails": (
+        f"{_AIRFLOW}operators/test_airtime.py::TestRetries::test_duplicate_response_fails_and_the_error_says_nothing_was_bought",
+    ),
+    "each number of a list is paid for once, and a retry looks up only the others": (
+        f"{_AIRFLOW}operators/test_bulk_lookup.py::test_file_has_all_rows_and_each_number_is_paid_for_once",
+        f"{_AIRFLOW}operators/test_bulk_lookup.py::test_retry_looks_up_only_remaining_numbers",
+        f"{_AIRFLOW}operators/test_bulk_lookup.py::TestPaidForOnce::test_lookups_are_stored_while_others_are_still_made",
+    ),
+    "bulk lookups, `skip_dnd` and the command share their lookups for `lookup_ttl`": (
+        f"{_AIRFLOW}operators/test_bulk_lookup.py::test_campaign_uses_the_same_lookups",
+        f"{_AIRFLOW}operators/test_bulk_lookup.py::test_old_lookups_are_made_again",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestDoNotDisturb::test_number_is_looked_up_once_across_campaigns",
+        f"{_AIRFLOW}cli/test_messages.py::TestLookup::test_cache_is_that_of_bulk_lookups",
+    ),
+    "a bulk lookup ends before it exceeds `max_lookups`": (
+        f"{_AIRFLOW}operators/test_bulk_lookup.py::test_limit_of_lookups_ends_the_task_before_it_is_exceeded",
+    ),
+    "a lookup whose response is unreadable is not repeated, because the service may have charged for it": (
+        f"{_AIRFLOW}operators/test_lookup.py::test_paid_lookup_is_not_repeated",
+    ),
+    "lookups are found after a change of `callback_secret` if the old one stays listed": (
+        f"{_AIRFLOW}operators/test_bulk_lookup.py::TestPaidForOnce::test_lookups_from_before_a_new_callback_secret_are_found",
+        f"{_AIRFLOW}cli/test_messages.py::TestLookup::test_new_secret_of_the_connection_keeps_the_cache",
+    ),
+    "a number that is looked up is charged once, also by the command line": (
+        f"{_AIRFLOW}cli/test_messages.py::TestLookup::test_number_is_charged_once_and_masked",
+        f"{_AIRFLOW}operators/test_bulk_lookup.py::TestPaidForOnce::test_number_that_comes_again_later_in_the_list_is_looked_up_once_without_a_cache",
+    ),
+}
+
+_ACCOUNT: Mapping[str, Tests] = {
+    "after `airflow cpaas stop` no request of the connection leaves that changes something or costs money": (
+        f"{_AIRFLOW}account/test_stop.py::TestCampaigns::test_stop_in_the_middle_fails_without_a_retry_and_a_clear_sends_the_rest_once",
+        f"{_AIRFLOW}account/test_stop.py::TestOtherRequests::test_single_request_is_not_sent_and_a_clear_sends_it_once",
+        f"{_AIRFLOW}account/test_stop.py::TestOtherRequests::test_contact_sync_ends_at_once_and_a_clear_creates_each_row_once",
+        f"{_AIRFLOW}account/test_stop.py::TestOtherRequests::test_bulk_lookup_ends_and_says_what_was_looked_up",
+        f"{_AIRFLOW}account/test_stop.py::TestOtherRequests::test_idempotent_client_fails_the_task_without_a_retry",
+    ),
+    "about a second after the stop no request leaves any process": (
+        "tests/unit/hooks/test_stops_processes.py::test_no_request_leaves_three_processes_after_the_interval",
+        f"{_AIRFLOW}account/test_stop.py::TestDatabase::test_state_is_read_once_an_interval_for_all_clients_of_a_process",
+    ),
+    "requests in flight at a stop are recorded": (
+        f"{_AIRFLOW}account/test_stop.py::TestCampaigns::test_requests_in_flight_are_recorded_as_accepted",
+    ),
+    "reads of a stopped connection still work": (
+        f"{_AIRFLOW}account/test_stop.py::TestOtherRequests::test_reads_of_a_hook_client_still_work_and_sends_do_not",
+        f"{_AIRFLOW}account/test_stop.py::TestDatabase::test_client_that_only_reads_does_not_touch_the_database",
+    ),
+    "while the database does not answer, the last state of the stops counts for 10 seconds, and then nothing is sent": (
+        f"{_AIRFLOW}account/test_stop.py::TestDatabase::test_last_state_counts_for_some_seconds_while_the_database_cannot_be_read",
+        f"{_AIRFLOW}account/test_stop.py::TestDatabase::test_unreadable_database_prevents_sending_and_leaves_a_retry",
+        f"{_AIRFLOW}account/test_stop.py::TestDatabase::test_alert_is_sent_although_the_database_is_unreadable",
+    ),
+    "a stop on another database than tasks use is refused": (
+        f"{_AIRFLOW}cli/test_stops.py::test_stop_is_refused_where_tasks_use_another_database",
+        f"{_AIRFLOW}cli/test_stops.py::test_files_of_other_machines_are_named",
+    ),
+    "notifiers keep their alerts during a stop": (
+        f"{_AIRFLOW}account/test_stop.py::TestOtherRequests::test_notifier_keeps_its_alert_for_the_next_notification",
+    ),
+    "the requests of all DAGs together cost no more than `daily_budget` and `monthly_budget`": (
+        f"{_AIRFLOW}account/test_budget.py::TestCampaigns::test_campaigns_of_all_dags_share_one_budget",
+        f"{_AIRFLOW}account/test_budget.py::TestCampaigns::test_monthly_budget_holds_beside_a_larger_daily_one",
+        f"{_AIRFLOW}account/test_budget.py::TestProcesses::test_ten_processes_at_once_do_not_exceed_the_budget",
+    ),
+    "the log warns once when 80 % of a budget are reached": (
+        f"{_AIRFLOW}account/test_budget.py::TestCampaigns::test_log_has_one_warning_at_four_fifths",
+    ),
+    "for a budget, what was rejected or not sent costs nothing, and what is unknown counts": (
+        f"{_AIRFLOW}account/test_budget.py::TestCampaigns::test_rejected_and_unsent_requests_cost_nothing",
+        f"{_AIRFLOW}account/test_budget.py::TestCampaigns::test_request_of_unknown_outcome_counts",
+        f"{_AIRFLOW}account/test_budget.py::TestProcesses::test_kill_between_reservation_and_settlement_counts_the_request_once",
+    ),
+    "with a budget, passcodes and lookups need their price, and airtime counts its amount": (
+        f"{_AIRFLOW}account/test_budget.py::TestSingleRequests::test_passcode_needs_a_price_and_counts_it",
+        f"{_AIRFLOW}account/test_budget.py::TestSingleRequests::test_lookups_of_a_hook_client_count_and_reads_are_free",
+        f"{_AIRFLOW}account/test_budget.py::TestSingleRequests::test_airtime_counts_its_amount",
+    ),
+    "if the database of a budget cannot be used, nothing is sent": (
+        f"{_AIRFLOW}account/test_budget.py::TestSingleRequests::test_unusable_database_prevents_sending",
+    ),
+}
+
+_RECIPIENTS: Mapping[str, Tests] = {
+    "recipients are deduplicated: one that occurs twice, in whatever form, gets one message": (
+        f"{_AIRFLOW}campaigns/test_tries.py::TestOneTry::test_duplicates_are_sent_once_and_counted",
+        f"{_AIRFLOW}operators/test_sms.py::TestResult::test_recipient_named_twice_gets_one_message",
+        f"{_AIRFLOW}operators/test_email.py::TestResult::test_address_in_another_case_is_the_same_recipient",
+        f"{_CAMPAIGN}test_loader.py::test_number_written_in_several_forms_is_one_recipient",
+    ),
+    "if a national and an international reading are both valid, the number is refused": (
+        f"{_API}recipients/test_msisdn.py::test_invalid_number_is_refused_with_a_reason",
+        f"{_API}recipients/test_msisdn.py::test_zero_in_parentheses_that_decides_between_two_phones_is_refused",
+        f"{_API}recipients/test_public_numbers.py::test_mistyped_number_is_refused_or_of_its_own_country",
+    ),
+    "an invalid recipient of a single send fails the task, and nothing is sent": (
+        f"{_AIRFLOW}operators/test_sms.py::TestRetries::test_invalid_recipients_fail_without_a_retry_and_nothing_is_sent",
+        f"{_AIRFLOW}operators/test_email.py::TestRetries::test_invalid_recipients_fail_without_a_retry_and_nothing_is_sent",
+    ),
+    "a row without a value for a placeholder and without a default is invalid": (
+        f"{_AIRFLOW}campaigns/test_source_rows.py::test_row_with_a_word_for_a_missing_value_and_no_default_is_invalid",
+        f"{_AIRFLOW}campaigns/test_sources.py::TestPlaceholders::test_substitution_default_fills_an_empty_cell",
+        f"{_AIRFLOW}operators/test_idempotent_client.py::TestLoop::test_text_without_a_value_is_refused_before_it_is_sent",
+    ),
+    "a placeholder without a column, or a missing column, is an error before anything is sent": (
+        f"{_AIRFLOW}campaigns/test_sources.py::TestPlaceholders::test_placeholder_without_a_column_is_refused_and_nothing_is_sent",
+        f"{_AIRFLOW}campaigns/test_sources.py::test_column_that_is_missing_is_named",
+    ),
+    "words for a missing value are not sent as text, and are counted": (
+        f"{_AIRFLOW}campaigns/test_source_rows.py::test_words_for_a_missing_value_are_counted_and_shown",
+        f"{_CAMPAIGN}test_content.py::test_default_fills_a_cell_that_recipients_cannot_read",
+    ),
+    "a record without any content is no row": (
+        f"{_AIRFLOW}campaigns/test_source_rows.py::test_lines_of_delimiters_at_the_end_of_an_export_are_no_rows",
+        f"{_AIRFLOW}campaigns/test_source_rows.py::test_lines_of_delimiters_do_not_use_up_the_tolerance",
+    ),
+    "a file that changes while it is read fails the try before anything is sent": (
+        f"{_AIRFLOW}campaigns/test_source_rows.py::test_file_that_is_still_written_sends_nothing",
+        "tests/unit/sources/test_changed_files.py::test_file_that_is_written_while_it_is_read_is_noticed",
+    ),
+    "every kind of source sends the same messages": (
+        f"{_AIRFLOW}campaigns/test_sources.py::test_every_kind_of_source_sends_the_same_messages",
+        f"{_AIRFLOW}campaigns/test_sources.py::test_source_of_another_kind_after_a_clear_sends_nothing_again",
+    ),
+    "an argument that has no value after rendering fails the task before anything is sent": (
+        f"{_AIRFLOW}test_native_rendering.py::test_argument_that_renders_to_nothing_is_refused_and_not_left_out",
+        f"{_AIRFLOW}test_messages_name_the_cause.py::test_value_that_rendered_to_none_is_named",
+    ),
+    "values that an upstream task passes by `expand` are data and are never rendered as templates": (
+        f"{_AIRFLOW}test_mapped_data.py::test_data_through_expand_kwargs_is_not_rendered",
+        f"{_AIRFLOW}test_mapped_data.py::test_data_through_expand_is_not_rendered",
+    ),
+    "with native rendering any text stays as it is written": (
+        f"{_AIRFLOW}test_native_rendering.py::test_text_that_looks_like_python_is_sent_as_it_is_written",
+        f"{_AIRFLOW}test_native_rendering.py::test_code_keeps_its_leading_nought",
+    ),
+    '`encoding="gsm7"` replaces typography only if the whole text is GSM-7 then': (
+        f"{_API}test_text_sms.py::test_text_is_written_in_gsm7_only_as_a_whole",
+        f"{_API}test_text_sms.py::test_character_with_a_meaning_of_its_own_is_not_replaced",
+        f"{_AIRFLOW}operators/test_sms.py::TestTexts::test_option_leaves_a_text_with_other_characters_and_the_log_has_their_number",
+    ),
+    "the operator checks before the first request that it can write the results file": (
+        f"{_AIRFLOW}campaigns/test_results.py::test_unwritable_path_fails_before_any_request",
+        f"{_AIRFLOW}campaigns/test_results.py::test_full_disk_fails_before_any_request",
+    ),
+    "the results file has one line for each row, also after a task that failed midway": (
+        f"{_AIRFLOW}campaigns/test_results.py::test_results_file_has_every_row_with_its_outcome",
+        f"{_AIRFLOW}campaigns/test_results.py::test_results_file_is_complete_after_a_task_that_failed_midway",
+    ),
+    "if writing the results file fails later, a retry only writes it": (
+        f"{_AIRFLOW}campaigns/test_results.py::test_disk_that_fills_up_fails_with_the_counts_and_a_retry_only_writes",
+    ),
+    "a failed task leaves the report with the recipients not sent to": (
+        f"{_AIRFLOW}campaigns/test_results.py::test_report_of_a_failed_try_counts_recipients_not_sent_to",
+        f"{_AIRFLOW}test_task_log.py::TestCampaign::test_log_of_a_failed_campaign_has_all_counts",
+    ),
+    "two sends of one task differ by operation, recipient and `idempotency_key`": (
+        f"{_AIRFLOW}operators/test_idempotent_client.py::TestLoop::test_same_recipient_and_content_again_sends_nothing_and_returns_the_first_result",
+        f"{_AIRFLOW}operators/test_idempotent_client.py::TestLoop::test_other_content_for_the_recipient_fails_the_task_and_sends_nothing",
+        f"{_AIRFLOW}operators/test_idempotent_client.py::TestLoop::test_idempotency_key_allows_both_and_a_retry_repeats_neither",
+        f"{_AIRFLOW}operators/test_idempotent_client.py::TestLoop::test_content_that_changes_between_tries_is_not_sent_again",
+    ),
+    "the idempotent client gives `@task` functions what operators give": (
+        f"{_AIRFLOW}operators/test_idempotent_client.py::TestLoop::test_retry_after_a_failure_in_the_loop_sends_only_remaining_recipients",
+        f"{_AIRFLOW}operators/test_idempotent_client.py::TestUnknownOutcome::test_unknown_request_fails_the_task_without_a_retry_by_default",
+        f"{_AIRFLOW}operators/test_idempotent_client.py::TestUnknownOutcome::test_killed_task_leaves_its_request_unknown_for_the_retry",
+        f"{_AIRFLOW}operators/test_idempotent_client.py::TestGuards::test_backfill_is_skipped_unless_it_is_allowed",
+        f"{_AIRFLOW}operators/test_idempotent_client.py::TestGuards::test_stale_run_is_skipped",
+    ),
+    "a callback, a sender or a subject with a line break fails the task before anything is sent": (
+        f"{_AIRFLOW}campaigns/test_texts.py::TestHeaderLines::test_line_break_in_a_field_of_all_ends_the_campaign_before_a_request",
+        f"{_AIRFLOW}campaigns/test_texts.py::TestHeaderLines::test_row_with_line_break_for_the_subject_is_invalid_and_others_are_sent_to",
+        f"{_AIRFLOW}cli/test_messages.py::TestSendEmail::test_line_break_in_a_header_sends_nothing",
+    ),
+    "a stray quote makes its own row invalid and swallows no other": (
+        "tests/unit/sources/test_csv.py::TestLineBreaksInCells::test_stray_quote_with_a_later_partner_hides_no_row",
+        "tests/unit/sources/test_csv.py::TestLineBreaksInCells::test_stray_quote_before_the_number_hides_no_row",
+        "tests/unit/sources/test_csv.py::test_unclosed_quote_does_not_swallow_a_large_file",
+    ),
+    "an extra that the provider does not know never reaches the service": (
+        "tests/unit/hooks/test_connection.py::TestExtras::test_unknown_extras_are_named_without_their_values_and_go_nowhere",
+    ),
+    "email addresses that differ only in upper and lower case are one recipient": (
+        f"{_SENDING}test_hashing.py::test_capitals_in_an_address_are_the_same_recipient",
+        f"{_AIRFLOW}journal/test_retries.py::test_address_in_other_capitals_is_not_sent_to_again",
+        f"{_API}recipients/test_reader.py::test_recipients_are_compared_without_plus_and_case",
+    ),
+    "numbers of results files are read as the same numbers in every region": (
+        "tests/unit/sources/test_results_file.py::test_numbers_written_to_the_file_are_read_as_the_same_numbers",
+        f"{_API}recipients/test_msisdn.py::test_normalised_number_with_a_plus_is_stable_in_any_region",
+    ),
+}
+
+_LISTS: Mapping[str, Tests] = {
+    "campaigns, single sends and the idempotent client leave out recipients on the stored suppression list": (
+        f"{_AIRFLOW}operators/test_suppressions.py::TestCampaigns::test_listed_recipients_are_left_out_and_counted",
+        f"{_AIRFLOW}operators/test_suppressions.py::TestSingleSends::test_listed_recipients_are_left_out_and_counted",
+        f"{_AIRFLOW}operators/test_suppressions.py::TestSingleSends::test_idempotent_client_leaves_out_listed_recipients",
+        f"{_AIRFLOW}cli/test_messages.py::TestSuppressionList::test_listed_recipients_are_left_out_and_counted",
+    ),
+    "a passcode is not requested for an invalid number only, and airtime is bought whoever is listed": (
+        f"{_AIRFLOW}operators/test_suppressions.py::TestSingleSends::test_passcode_is_refused_for_an_invalid_number_only",
+        f"{_AIRFLOW}operators/test_suppressions.py::TestSingleSends::test_airtime_is_bought_whoever_is_listed",
+    ),
+    "an entry acts in campaigns that are running, within a minute": (
+        f"{_AIRFLOW}campaigns/test_opt_outs.py::test_recipient_who_opts_out_meanwhile_gets_no_message",
+        f"{_CAMPAIGN}test_suppressions.py::test_recipient_that_was_taken_ahead_is_left_out_after_the_interval",
+        f"{_CAMPAIGN}test_suppressions.py::test_parts_of_a_rejected_batch_are_checked_again",
+    ),
+    "if the list cannot be read, nothing is sent, and the task's retries try again": (
+        f"{_AIRFLOW}operators/test_suppressions.py::TestUnreadable::test_unreadable_list_sends_nothing",
+        f"{_AIRFLOW}operators/test_suppressions.py::TestUnreadable::test_missing_secret_of_the_list_sends_nothing",
+        f"{_AIRFLOW}campaigns/test_opt_outs.py::test_list_that_cannot_be_read_any_more_ends_the_try_and_the_retry_sends_the_rest",
+    ),
+    'with `on_unknown="resend"` the provider resends nothing to a recipient on the list': (
+        f"{_AIRFLOW}operators/test_suppressions.py::TestSingleSends::test_unknown_request_is_not_resent_to_a_listed_recipient",
+        f"{_AIRFLOW}campaigns/test_recipients.py::TestSuppression::test_unknown_recipient_suppressed_since_is_not_resent_to",
+    ),
+    "a worker without the shared database warns, and with `require_shared_database` sends nothing": (
+        f"{_AIRFLOW}operators/test_suppressions.py::TestWorkersWithoutASharedDatabase::test_log_warns_of_lists_on_other_machines",
+        f"{_AIRFLOW}operators/test_suppressions.py::TestWorkersWithoutASharedDatabase::test_option_refuses_to_send",
+    ),
+    "a campaign without a key, and with `use_suppression_list=False`, sends on a worker with another database": (
+        f"{_AIRFLOW}campaigns/test_keys.py::TestDatabases::test_campaign_without_key_and_suppression_list_sends_with_another_database",
+    ),
+    "an entry from a report holds for the connection that proved the report": (
+        f"{_DELIVERY}tracking/test_permanent_failures.py::TestWhose::test_other_connection_s_list_is_not_changed",
+        f"{_AIRFLOW}operators/test_suppressions.py::TestSingleSends::test_entry_of_another_channel_or_connection_does_not_count",
+    ),
+    "an address that bounces after delivery is added, and a number is not if the same message was delivered before": (
+        f"{_DELIVERY}tracking/test_permanent_failures.py::TestWhose::test_address_that_bounced_after_delivery_is_listed",
+        f"{_DELIVERY}tracking/test_permanent_failures.py::TestWhose::test_recipient_that_the_message_was_delivered_to_is_not_listed",
+    ),
+    "if you remove a recipient from the list, earlier reports do not add it again": (
+        f"{_DELIVERY}tracking/test_permanent_failures.py::TestWhose::test_repeat_after_a_removal_lists_nobody",
+        f"{_DELIVERY}tracking/test_report_entries.py::TestBrake::test_what_a_person_removed_is_not_listed_again",
+    ),
+    "the single sends of a connection have the same brake": (
+        f"{_DELIVERY}tracking/test_report_entries.py::TestBrakeOfSingleSends::test_more_than_a_small_share_lists_nobody",
+        f"{_DELIVERY}tracking/test_brake_kept.py::TestBrakeOfSingleSends::test_brake_is_pruned_although_later_failures_stay",
+    ),
+    "an import is refused as a whole if one of its rows cannot be read": (
+        f"{_AIRFLOW}cli/test_suppressions.py::test_rows_that_cannot_be_read_keep_a_file_out_unless_they_are_skipped",
+    ),
+    "the list and the counted messages hold no number and no address": (
+        f"{_DATABASE}recipients/test_suppressions.py::TestHashes::test_database_holds_no_recipient",
+        f"{_AIRFLOW}cli/test_suppressions.py::test_export_holds_no_recipient_and_is_imported_again",
+    ),
+    "a changed secret of the list still finds entries of its earlier ones, and a missing secret is an error": (
+        f"{_DATABASE}recipients/test_suppressions.py::TestHashes::test_new_secret_listed_before_the_old_one_finds_entries_of_both",
+        f"{_DATABASE}recipients/test_suppressions.py::TestHashes::test_entries_from_before_the_first_secret_are_found",
+        f"{_DATABASE}recipients/test_suppressions.py::TestHashes::test_missing_secret_raises_instead_of_finding_nothing",
+    ),
+    "no recipient gets more messages of a category than the cap allows, also from campaigns at the same time": (
+        f"{_AIRFLOW}campaigns/test_keys_and_caps.py::test_second_campaign_leaves_out_recipients_at_the_cap",
+        f"{_DATABASE}recipients/test_frequency.py::test_sends_at_the_same_time_never_exceed_the_cap",
+        f"{_CAMPAIGN}test_capped_at_once.py::test_each_recipient_gets_exactly_one_message",
+    ),
+    "SMS and WhatsApp messages to a number count together": (
+        f"{_AIRFLOW}campaigns/test_keys_and_caps.py::test_sms_and_whatsapp_count_together_for_the_cap",
+    ),
+    "the channels of `deliver_with_fallback`, and campaigns of one `frequency_contact`, count as one message": (
+        f"{_AIRFLOW}campaigns/test_keys_and_caps.py::test_campaigns_of_one_frequency_contact_count_as_one_message",
+    ),
+    "a message counts once over all retries and clears; with `resend_on_clear` each clear counts as another": (
+        f"{_AIRFLOW}campaigns/test_keys_and_caps.py::test_each_resend_on_clear_counts_as_another_message",
+        f"{_DATABASE}recipients/test_frequency.py::test_retry_of_the_same_send_counts_once",
+        f"{_AIRFLOW}journal/test_made_again.py::test_retry_of_one_run_is_no_other_message_for_the_frequency_cap",
+    ),
+    "a dry run does not apply frequency caps": (
+        f"{_AIRFLOW}campaigns/test_keys_and_caps.py::test_dry_run_makes_no_request_and_does_not_apply_the_cap",
+    ),
+    "what was not sent is given back to the cap": (
+        f"{_DATABASE}recipients/test_frequency.py::test_released_message_is_not_counted",
+        f"{_AIRFLOW}campaigns/test_opt_outs.py::test_message_of_a_recipient_who_opts_out_does_not_count_for_the_frequency_cap",
+    ),
+}
+
+_PASSCODES: Mapping[str, Tests] = {
+    "a passcode request returns its id and end, never the code or the number": (
+        f"{_AIRFLOW}operators/test_otp.py::TestRequest::test_result_is_the_record_and_its_end_without_code_and_number",
+        f"{_AIRFLOW}operators/test_otp.py::TestRequest::test_rendered_tab_shows_neither_code_nor_number",
+        f"{_AIRFLOW}operators/test_otp.py::TestVerify::test_rendered_tab_hides_the_code_whole",
+    ),
+    "one task instance requests one passcode": (
+        f"{_AIRFLOW}operators/test_otp.py::TestRequest::test_unknown_request_is_resolved_by_the_otp_records_and_not_resent",
+        f"{_AIRFLOW}operators/test_otp.py::TestRequest::test_request_not_sent_is_sent_by_the_next_try",
+        f"{_AIRFLOW}journal/test_stopping.py::test_passcode_of_a_stopped_try_is_found_by_the_next",
+    ),
+    "a wrong code fails at once and uses up one attempt; an unknown check is not made again": (
+        f"{_AIRFLOW}operators/test_otp.py::TestVerify::test_wrong_code_fails_at_once_and_uses_up_one_attempt",
+        f"{_AIRFLOW}operators/test_otp.py::TestVerify::test_code_with_an_unknown_check_is_not_checked_again",
+    ),
+    "the wait for a passcode succeeds if it is verified, and fails at once if it is expired, revoked or missing": (
+        f"{_AIRFLOW}operators/test_otp_sensor.py::TestOutcomes::test_verified_succeeds_with_the_record",
+        f"{_AIRFLOW}operators/test_otp_sensor.py::TestOutcomes::test_passcode_not_verified_fails_without_a_retry_and_names_the_cause",
+        f"{_AIRFLOW}operators/test_otp_sensor.py::TestOutcomes::test_missing_passcode_ends_the_wait",
+    ),
+    "a read timeout or a 500 does not end the wait, and a wrong key ends the try so that a retry waits again": (
+        f"{_AIRFLOW}operators/test_otp_sensor.py::TestOutcomes::test_temporary_failure_does_not_end_the_wait",
+        f"{_AIRFLOW}operators/test_otp_sensor.py::TestOutcomes::test_wrong_key_ends_it_so_that_a_retry_waits_again",
+        f"{_AIRFLOW}operators/test_gateways.py::test_page_of_a_gateway_does_not_end_a_wait",
+        f"{_AIRFLOW}operators/test_gateways.py::test_page_of_a_gateway_for_minutes_ends_the_try_so_that_a_retry_waits_again",
+    ),
+    "a status SENT verifies a right code, unless `require_verified_status` is set": (
+        f"{_AIRFLOW}operators/test_otp.py::TestVerify::test_status_sent_is_verified_by_default",
+        f"{_AIRFLOW}operators/test_otp.py::TestVerify::test_status_sent_is_not_verified_with_require_verified_status",
+    ),
+    "if earlier records cannot be listed, no passcode is requested": (
+        f"{_AIRFLOW}journal/test_unknown.py::TestPasscodes::test_request_is_not_sent_if_earlier_records_cannot_be_read",
+    ),
+}
+
+_PRIVACY: Mapping[str, Tests] = {
+    "no log, error, XCom or row of Airflow's database holds a number, address, text, passcode or secret of a send": (
+        f"{_AIRFLOW}journal/test_store.py::TestPrivacy::test_no_state_left_by_these_tests_holds_anything_private",
+        f"{_AIRFLOW}test_privacy.py::test_no_log_holds_anything_private",
+        f"{_AIRFLOW}test_privacy.py::test_no_error_holds_anything_private",
+        f"{_AIRFLOW}test_privacy.py::test_airflow_s_database_holds_nothing_private",
+        f"{_AIRFLOW}test_privacy.py::test_scan_finds_planted_secrets",
+    ),
+    "only lookups and row reads return private values": (
+        f"{_AIRFLOW}test_privacy.py::test_only_lookups_and_row_reads_return_private_values",
+    ),
+    "rendered fields are summaries, also where a value comes from a template or from an upstream task": (
+        f"{_AIRFLOW}operators/test_sms.py::TestRendering::test_rendered_tab_shows_summaries_of_what_is_private",
+        f"{_AIRFLOW}operators/test_email.py::TestRendering::test_rendered_tab_shows_summaries_of_what_is_private",
+        f"{_AIRFLOW}operators/test_contacts.py::TestCreate::test_rendered_tab_shows_column_names_only",
+        f"{_AIRFLOW}test_native_rendering.py::test_numbers_are_masked_whatever_their_type",
+    ),
+    "a deferred task stores nothing private": (
+        f"{_AIRFLOW}test_deferral.py::TestDeferredTry::test_deferred_task_stores_plain_json_without_anything_private",
+        f"{_AIRFLOW}campaigns/test_tries.py::TestLongRetryAfter::test_deferred_campaign_stores_nothing_private",
+    ),
+    "values that come back from the service are masked before they are logged or stored": (
+        f"{_API}test_redact.py::test_values_of_the_request_are_hidden_even_in_part",
+        f"{_API}test_redact.py::test_private_value_is_hidden_however_it_is_written",
+        f"{_API}test_redact.py::test_no_private_value_survives",
+        f"{_API}test_redact.py::test_no_run_of_seven_digits_survives",
+    ),
+    "a callback URL is in no log and no result": (
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_callback_url_is_in_no_log_and_no_result",
+        f"{_DELIVERY}receiver/test_access_log.py::test_token_is_hidden_and_the_rest_of_the_url_is_shown",
+    ),
+    "temporary files have no name in any folder": (
+        f"{_CAMPAIGN}test_recipients.py::test_table_leaves_no_visible_file_even_while_open",
+    ),
+    "files that the provider creates can be read only by the user that runs the task or command": (
+        "tests/unit/sources/test_results_file.py::TestModes::test_results_file_is_readable_by_owner_only",
+        f"{_DATABASE}test_database.py::test_new_files_are_private_to_the_owner",
+        f"{_DATABASE}test_open_lock.py::test_write_ahead_log_and_shared_memory_are_private",
+        "tests/unit/contacts/key_map/test_map_files.py::TestFile::test_only_its_owner_may_read_it",
+    ),
+    "the key map stores no key, number, address or text": (
+        "tests/unit/contacts/key_map/test_map_files.py::TestFile::test_it_shows_no_key_and_no_formula",
+        f"{_AIRFLOW}contacts/test_rejected.py::test_key_and_cells_that_the_service_quotes_are_not_stored",
+    ),
+    "a client and a connection do not show their secrets": (
+        f"{_API}test_client.py::test_client_does_not_show_its_key",
+        "tests/unit/hooks/test_connection.py::TestSecrets::test_repr_shows_neither_key_nor_proxy_password",
+        f"{_API}test_settings.py::test_password_in_the_proxy_is_refused_and_not_shown",
+    ),
+    "an erasure starts no DAG": (
+        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_erasure_of_the_last_open_recipient_starts_no_dag",
+        f"{_DELIVERY}tracking/test_erasure.py::TestInFlight::test_no_dag_is_started_on_it",
+    ),
+    "an erased recipient in flight is waited for no longer": (
+        f"{_DELIVERY}tracking/test_erasure.py::TestInFlight::test_who_is_erased_in_flight_is_waited_for_no_longer",
+        f"{_AIRFLOW}delivery/test_sensor.py::TestAwaitedRecipients::test_recipient_erased_in_flight_is_no_longer_waited_for",
+    ),
+    "an erasure deletes a stored report that cannot be searched whole, and goes on": (
+        f"{_DELIVERY}tracking/test_erasure.py::TestOddBodies::test_body_that_breaks_the_search_is_deleted_and_the_erasure_goes_on",
+    ),
+    "an erasure keeps an opt-out and a complaint, and removes counted messages and bounces": (
+        f"{_DATABASE}recipients/test_suppressions.py::TestChanging::test_erasure_keeps_opt_out_and_complaint",
+        f"{_DATABASE}recipients/test_frequency.py::test_erasure_deletes_the_messages_of_one_recipient",
+        f"{_AIRFLOW}cli/test_suppressions.py::test_erasure_keeps_an_opt_out_and_says_why",
+    ),
+    "an erasure removes the recipient's entries of contact maps": (
+        "tests/unit/contacts/key_map/test_erasure.py::test_entry_whose_key_is_the_recipient_is_removed",
+        "tests/unit/contacts/key_map/test_erasure.py::test_entry_whose_cell_holds_the_recipient_is_removed_from_all_maps",
+    ),
+    "reports and lookups are deleted after 90 days by the API server, once a day by all servers together": (
+        f"{_DELIVERY}test_pruner.py::test_rows_older_than_ninety_days_are_deleted_and_others_stay",
+        f"{_DELIVERY}test_pruner.py::test_database_is_pruned_once_a_day_by_all_servers_together",
+        f"{_DELIVERY}test_pruner.py::test_retention_that_is_off_or_unreadable_deletes_nothing",
+    ),
+    "rows stay at least for `callback_days`, and what an unfinished campaign needs stays until it is finished": (
+        f"{_DELIVERY}test_pruner.py::test_reports_stay_as_long_as_callback_urls_take_reports",
+        f"{_DELIVERY}tracking/test_retention.py::TestPruning::test_leaves_what_an_unfinished_campaign_needs_until_it_is_finished",
+    ),
+    "alerts that no notification has reported are deleted after the retention, and newer ones stay": (
+        f"{_DELIVERY}tracking/test_retention.py::TestPruning::test_leaves_alerts_that_no_notification_has_reported_unless_they_are_old",
+    ),
+}
+
+_RECEIVER: Mapping[str, Tests] = {
+    "without a signature or with a forged token nothing is stored, and nothing of the body is read": (
+        f"{_DELIVERY}receiver/test_crowded.py::TestUnproved::test_401_without_a_signature_before_any_of_the_body",
+        f"{_DELIVERY}receiver/test_crowded.py::TestUnproved::test_404_with_a_forged_token_before_any_of_the_body",
+    ),
+    "a callback URL expires, and has a quota": (
+        f"{_DELIVERY}receiver/test_bounds.py::TestExpiry::test_404_a_url_that_is_older_than_reports_are_kept",
+        f"{_DELIVERY}receiver/test_bounds.py::TestQuota::test_it_holds_over_all_processes",
+    ),
+    "the webhook is closed while one of its two settings is missing": (
+        f"{_DELIVERY}receiver/test_app.py::TestWebhook::test_404_while_either_half_is_unset_and_open_at_once_when_it_is_set",
+    ),
+    "the receiver answers 503 while the database fails, and stores again afterwards": (
+        f"{_DELIVERY}receiver/test_app.py::TestRefused::test_503_when_the_store_fails_and_200_when_it_is_well_again",
+        f"{_DELIVERY}receiver/test_bounds.py::TestMovedStore::test_503_while_the_file_is_away_and_200_into_the_one_that_is_put_there",
+    ),
+    "the receiver accepts a new secret within a minute, and a removed one no longer": (
+        f"{_DELIVERY}receiver/test_secrets_cache.py::TestDoubt::test_a_rotation_is_seen_by_the_first_that_does_not_fit",
+        f"{_DELIVERY}receiver/test_secrets_cache.py::TestReading::test_one_that_was_deleted_is_gone_within_a_minute",
+        f"{_DELIVERY}callbacks/test_tokens.py::TestRotation::test_a_secret_that_is_no_longer_listed_verifies_nothing",
+    ),
+    "slow senders and crowds on one connection keep no other report out": (
+        f"{_DELIVERY}receiver/test_crowded.py::TestSlow::test_slow_ones_make_room_for_a_report_that_is_there",
+        f"{_DELIVERY}receiver/test_crowded.py::TestSlow::test_a_crowd_on_one_connection_leaves_the_others_free",
+        f"{_DELIVERY}receiver/test_connection_limits.py::test_half_open_connections_keep_nobody_out",
+    ),
+    "each response under `/cpaas` has `no-store` and `nosniff`, errors included": (
+        f"{_DELIVERY}receiver/test_response_headers.py::test_every_status_of_an_endpoint_has_the_headers",
+        "tests/unit/pages/test_responses.py::test_every_route_has_the_headers_with_every_status",
+        f"{_AIRFLOW}pages/test_responses.py::test_all_routes_have_the_headers_for_any_caller",
+    ),
+    "a replay of a pruned report, and a duplicate, start nothing": (
+        f"{_DELIVERY}receiver/test_bounds.py::TestExpiry::test_a_replay_of_what_was_pruned_is_recognised_and_starts_nothing",
+        f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_a_repeat_changes_nothing_but_its_count",
+    ),
+    "a callback URL speaks for no more recipients than its request has": (
+        f"{_DELIVERY}tracking/test_membership.py::TestACallbackUrl::test_speaks_for_no_more_recipients_than_its_request_has",
+        f"{_DELIVERY}tracking/test_membership.py::TestACallbackUrl::test_starts_nothing_by_more_than_its_request_has",
+    ),
+    "one report that the database rejects costs the others of its transaction nothing": (
+        f"{_DELIVERY}receiver/test_rejected_data.py::test_one_rejected_report_costs_the_others_of_its_group_commit_nothing",
+    ),
+    "a new secret in front and the old one behind it verify, in any order of workers and receiver": (
+        f"{_DELIVERY}receiver/test_app.py::TestCallback::test_every_secret_that_is_listed_verifies",
+        f"{_DELIVERY}callbacks/test_tokens.py::TestRotation::test_the_first_secret_signs_and_all_verify",
+    ),
+    "the receiver does not get the API key or the client certificate": (
+        f"{_DELIVERY}callbacks/test_receiver_check.py::test_the_key_of_the_account_is_not_shown_to_it",
+        f"{_DELIVERY}callbacks/test_receiver_check.py::test_receiver_does_not_get_the_client_certificate_of_the_service",
+    ),
+}
+
+_PAGES: Mapping[str, Tests] = {
+    "pages need a login, and show campaigns of a DAG only to users who may read it": (
+        f"{_AIRFLOW}pages/test_permissions.py::TestPermissions::test_pages_and_search_need_a_login",
+        f"{_AIRFLOW}pages/test_permissions.py::TestPermissions::test_campaigns_of_other_dags_are_not_shown",
+        f"{_AIRFLOW}pages/test_permissions.py::TestPermissions::test_campaigns_of_a_deleted_dag_are_not_shown",
+        "tests/unit/pages/test_search.py::test_search_finds_nothing_of_other_dags",
+    ),
+    "pages show no whole number, address or text": (
+        "tests/unit/pages/test_campaigns.py::TestCampaign::test_campaign_page_shows_no_recipient",
+        "tests/unit/pages/test_search.py::test_search_by_recipient_shows_the_number_masked",
+        "tests/unit/pages/test_search.py::test_search_by_email_address_shows_it_masked",
+        "tests/unit/pages/test_deliveries.py::test_domains_show_no_address_and_no_number",
+    ),
+    "no page says the opposite of what the service did": (
+        "tests/unit/pages/model/test_model.py::test_scene",
+        "tests/unit/pages/model/test_model.py::test_no_page_says_the_opposite_of_the_truth",
+    ),
+    "each recipient is in one figure, so the parts never add up to more than the recipients": (
+        "tests/unit/pages/test_campaigns.py::TestList::test_recipient_of_unknown_outcome_is_in_one_figure",
+        "tests/unit/pages/model/test_model.py::test_no_page_says_the_opposite_of_the_truth",
+    ),
+    "until the next try has read the journal, all recipients that a killed try may have sent to are unknown": (
+        "tests/unit/pages/test_truth.py::TestTasks::test_killed_try_shows_what_may_be_sent_as_unknown",
+    ),
+    "a page stops reading its figures again 72 hours after the end of the task": (
+        "tests/unit/pages/test_truth.py::TestPolling::test_page_stops_reading_again_when_reports_are_overdue",
+        "tests/unit/pages/test_truth.py::TestPolling::test_page_of_a_killed_task_is_read_again_while_airflow_tries_again",
+    ),
+    "every change of a campaign's requests and reports moves its version, so an outdated count is recognised": (
+        "tests/unit/pages/test_truth.py::TestVersions::test_each_change_of_a_counted_table_moves_the_version_of_its_campaign",
+        "tests/unit/pages/test_truth.py::TestVersions::test_counting_reads_no_table_whose_changes_move_no_version",
+    ),
+    "if the database cannot be used for its progress, the task continues": (
+        f"{_AIRFLOW}pages/test_recorded.py::test_campaign_is_sent_where_its_progress_cannot_be_recorded",
+    ),
+    "nothing of a page comes from another host": (
+        "tests/unit/pages/test_campaigns.py::TestHeaders::test_content_security_policy_forbids_other_origins",
+        "tests/unit/pages/test_responses.py::test_source_of_a_page_names_no_other_host",
+    ),
+    "the page of a failed campaign shows its error, and when Airflow tries again": (
+        "tests/unit/pages/test_truth.py::TestTasks::test_failed_task_shows_its_error",
+        f"{_AIRFLOW}pages/test_task_states.py::test_state_of_a_task_that_is_tried_again_has_the_time_of_the_next_try",
+    ),
+    "a national number is searched by the `default_region` of the connections": (
+        "tests/unit/pages/test_truth.py::test_search_finds_a_national_number_by_the_region_of_the_connection",
+    ),
+    "the stop of a connection is on its campaigns, and shown to no user who may not see them": (
+        "tests/unit/pages/test_campaigns.py::TestStops::test_stop_of_its_connection_is_on_the_campaign_and_on_the_list",
+        "tests/unit/pages/test_campaigns.py::TestStops::test_stop_of_a_connection_of_other_dags_is_not_shown",
+    ),
+}
+
+_ALERTS: Mapping[str, Tests] = {
+    "alerts to the same recipients are counted, and one message reports them": (
+        f"{_DATABASE}test_alerts.py::TestLeading::test_first_caller_leads_and_those_after_it_do_not",
+        f"{_DATABASE}test_alerts.py::TestLeading::test_threads_with_databases_of_their_own_elect_one_leader_and_lose_no_alert",
+    ),
+    "alerts of a process that was killed while it waited are reported with the next": (
+        f"{_DATABASE}test_alerts.py::TestLeading::test_alerts_of_a_killed_leader_are_reported_with_the_next",
+    ),
+    "a notification whose outcome is unknown is not sent again": (
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestFaults::test_request_of_unknown_outcome_is_not_sent_again",
+        f"{_DATABASE}test_alerts.py::TestOutcomes::test_request_without_a_recorded_outcome_is_not_sent_again",
+    ),
+    "alerts that were not sent are in the next notification": (
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestFaults::test_alert_that_was_not_sent_is_in_the_next_notification",
+        f"{_DATABASE}test_alerts.py::TestOutcomes::test_alerts_that_were_not_sent_are_reported_with_the_next",
+    ),
+    "a template that cannot be rendered is replaced by the default text, and the message is still sent": (
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestFaults::test_template_of_the_text_that_fails_is_replaced_by_the_default",
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestFaults::test_unreadable_text_is_replaced_by_the_default",
+    ),
+    "without the provider's database no notification is sent": (
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestFaults::test_missing_database_sends_nothing",
+    ),
+    "invalid recipients are left out, and the others get the message": (
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestFaults::test_invalid_recipients_are_left_out_and_counted",
+    ),
+    "a text is cut, and the number of alerts and the link remain whole": (
+        "tests/unit/notifications/test_message.py::test_long_text_is_cut_and_number_and_link_are_whole",
+        "tests/unit/notifications/test_message.py::test_number_of_others_is_whole_in_an_email_with_long_texts",
+    ),
+    "waiting alerts are encrypted": (
+        "tests/unit/notifications/test_message.py::test_stored_alert_is_encrypted_and_opened_by_any_listed_secret",
+    ),
+    "failures and successes, and notifiers of another group, never share a message": (
+        f"{_DATABASE}test_alerts.py::TestLeading::test_groups_do_not_know_each_other",
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestTasks::test_kind_and_group_make_groups_of_their_own",
+    ),
+    "an alert that is over a day old before it could be sent is not sent, and newer ones are": (
+        f"{_AIRFLOW}notifications/test_background.py::test_alert_of_now_is_sent_although_others_waited_for_a_day",
+    ),
+    "a callback that waits ends in time, whatever clocks, database and rate limit state": (
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestBounds::test_pause_of_a_shared_rate_limit_is_not_waited_for",
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestBounds::test_clock_that_was_ahead_does_not_keep_a_caller_waiting",
+        f"{_AIRFLOW}notifications/test_callbacks.py::TestBounds::test_response_that_arrives_byte_by_byte_is_of_unknown_outcome",
+    ),
+}
+
+_COMMANDS: Mapping[str, Tests] = {
+    "a command whose outcome is unknown ends with status 3, and an accepted message with 0": (
+        f"{_AIRFLOW}cli/test_messages.py::TestSendSms::test_lost_response_ends_with_its_own_status_and_advice",
+        f"{_AIRFLOW}cli/test_messages.py::TestOutput::test_message_that_was_accepted_ends_with_status_0",
+        f"{_AIRFLOW}cli/test_messages.py::TestOutput::test_failed_output_after_an_accepted_message_is_reported_on_standard_error",
+    ),
+    "with a key, a second run of `send-sms` sends nothing and shows the first": (
+        f"{_AIRFLOW}cli/test_messages.py::TestIdempotencyKey::test_second_run_sends_nothing_and_shows_the_first",
+        f"{_AIRFLOW}cli/test_messages.py::TestIdempotencyKey::test_unknown_outcome_is_sent_again_only_on_demand",
+    ),
+    "numbers and addresses are masked in all output, and a passcode is never an argument": (
+        f"{_AIRFLOW}cli/test_messages.py::TestSendSms::test_output_in_each_format_has_the_reference_and_no_recipient",
+        f"{_AIRFLOW}cli/test_messages.py::TestSendSms::test_log_and_the_audit_log_have_nothing_private",
+        f"{_AIRFLOW}cli/test_messages.py::TestOtp::test_code_is_no_argument",
+    ),
+    "commands that ask for confirmation change nothing without an answer": (
+        f"{_AIRFLOW}cli/test_journal.py::TestConfirmation::test_answer_of_no_changes_nothing",
+        f"{_AIRFLOW}cli/test_journal.py::TestConfirmation::test_missing_answer_changes_nothing_and_names_the_option",
+    ),
+    "tables that are newer than a process knows are refused, and older ones are migrated once": (
+        f"{_DATABASE}test_migrations.py::test_newer_or_unreleased_version_is_refused",
+        f"{_DATABASE}test_migrations.py::test_migrations_run_in_order_and_once",
+        f"{_DATABASE}test_migrations.py::test_threads_that_migrate_at_once_migrate_once",
+    ),
+    "a SQLite file that is moved away is neither written nor read, and the one put in its place is opened": (
+        f"{_DATABASE}test_moved.py::TestMoved::test_moved_file_is_neither_written_nor_read",
+        f"{_DATABASE}test_moved.py::TestMoved::test_file_that_replaces_it_is_opened_anew",
+    ),
+    "the lock file of a killed process blocks no other": (
+        f"{_DATABASE}test_open_lock.py::test_lock_file_of_a_killed_process_blocks_no_other",
+    ),
+    "importing all operators and sensors adds few modules and no third-party library": (
+        "tests/unit/test_import_cost.py::test_all_operators_and_sensors_add_few_modules_and_no_library",
+    ),
+    "the log begins with the guards and ends with all counts, in a failed campaign too": (
+        f"{_AIRFLOW}test_task_log.py::TestCampaign::test_log_begins_with_operator_settings_and_limits",
+        f"{_AIRFLOW}test_task_log.py::TestCampaign::test_log_ends_with_all_counts",
+        f"{_AIRFLOW}test_task_log.py::TestCampaign::test_log_of_a_failed_campaign_has_all_counts",
+    ),
+    "a try that sends nothing says why: the earlier try, the key, or the clear": (
+        f"{_AIRFLOW}test_task_log.py::TestEarlierTry::test_log_of_a_cleared_campaign_names_resend_on_clear",
+        f"{_AIRFLOW}test_task_log.py::TestEarlierTry::test_log_of_a_cleared_keyed_campaign_names_the_key",
+    ),
+    "`airflow cpaas doctor` creates, changes and costs nothing": (
+        f"{_AIRFLOW}cli/test_doctor.py::TestConnection::test_valid_connection_passes_without_a_charge",
+        f"{_AIRFLOW}cli/test_doctor.py::TestDatabase::test_missing_file_is_not_created",
+        f"{_AIRFLOW}cli/test_doctor.py::TestDatabase::test_older_tables_are_not_migrated",
+    ),
+    "`airflow cpaas campaigns` and the pages have the same figures": (
+        "tests/unit/pages/model/test_model.py::test_no_page_says_the_opposite_of_the_truth",
+    ),
+    "a command refuses another database than tasks use, before a request": (
+        f"{_AIRFLOW}cli/test_messages.py::TestIdempotencyKey::test_another_database_than_that_of_tasks_is_refused",
+        f"{_AIRFLOW}cli/test_suppressions.py::test_entries_are_not_added_to_another_database_than_that_of_tasks",
+    ),
+    "after Ctrl-C a send is no success, and its key can be used again": (
+        f"{_AIRFLOW}cli/test_messages.py::test_run_that_is_stopped_before_it_sends_to_a_recipient_added_later_is_no_success",
+    ),
+    "of two commands with one key at a time the second is refused": (
+        f"{_AIRFLOW}cli/test_messages.py::test_key_is_leased_while_a_run_sends",
+    ),
+}
+
+_SANDBOX: Mapping[str, Tests] = {
+    "a fault before accepts nothing, and a fault after stores, charges and counts the request": (
+        "tests/cpaas_sandbox/faults/test_kinds.py::test_before_acceptance_nothing_is_accepted",
+        "tests/cpaas_sandbox/faults/test_kinds.py::test_failure_after_acceptance_accepts_the_request",
+    ),
+    "by default the sandbox sends delivery reports only to this machine": (
+        "tests/cpaas_sandbox/reports/test_dispatcher.py::test_url_of_another_host_is_never_called",
+        "tests/cpaas_sandbox/reports/test_dispatcher.py::test_only_loopback_urls_count_as_this_machine",
+    ),
+    "the sandbox retries a report an hour later, for a day": (
+        "tests/cpaas_sandbox/reports/test_dispatcher.py::test_unacknowledged_report_is_repeated_an_hour_later",
+        "tests/cpaas_sandbox/reports/test_dispatcher.py::test_report_without_acknowledgement_is_given_up_after_a_day",
+    ),
+    "the same recipient always has the same outcome": (
+        "tests/cpaas_sandbox/reports/test_schedule.py::test_outcome_of_a_recipient_depends_on_the_seed_only",
+        "tests/cpaas_sandbox/reports/test_schedule.py::test_seeded_outcome_precedes_the_random_one",
+    ),
+    "a scene or a change of settings is applied as a whole or not at all": (
+        "tests/cpaas_sandbox/control/test_app.py::test_scene_replaces_faults_and_sets_balance_and_settings_in_one_call",
+        "tests/cpaas_sandbox/control/test_app.py::test_settings_change_together_or_not_at_all",
+    ),
+    "each test finds the sandbox as new, and its connection is set for the test only": (
+        "tests/cpaas_sandbox/pytest_plugin/test_sandbox_fixture.py::TestIsolation::test_each_test_finds_the_sandbox_as_new",
+        "tests/cpaas_sandbox/pytest_plugin/test_sandbox_fixture.py::TestConnection::test_connection_is_set_for_the_test_only",
+    ),
+    "`sms_to` fails if there is no such message or more than one": (
+        "tests/cpaas_sandbox/pytest_plugin/test_sandbox_fixture.py::TestErrors::test_missing_message_lists_what_was_sent_and_requests",
+        "tests/cpaas_sandbox/pytest_plugin/test_sandbox_fixture.py::TestErrors::test_message_that_was_sent_twice_fails",
+    ),
+    "if your project has fixtures of the short names, yours take precedence": (
+        "tests/cpaas_sandbox/pytest_plugin/test_sandbox_fixture.py::TestIsolation::test_own_fixtures_of_the_same_names_take_precedence",
+    ),
 }
 
 PARTS: Mapping[str, Mapping[str, Tests]] = {
@@ -504,10 +1730,21 @@ PARTS: Mapping[str, Mapping[str, Tests]] = {
     "Later tries": _LATER_TRIES,
     "Clears, new runs, backfills": _RUNS,
     "Stopping": _STOPPING,
-    "Guards": _GUARDS,
-    "Delivery reports": _REPORTS,
-    "Contact syncs": _CONTACTS,
     "Kills and outages": _KILLING,
+    "Guards": _GUARDS,
+    "Money": _MONEY,
+    "Stops and budgets": _ACCOUNT,
+    "Recipients and texts": _RECIPIENTS,
+    "Suppression list and frequency caps": _LISTS,
+    "Passcodes": _PASSCODES,
+    "Delivery reports": _REPORTS,
+    "The receiver": _RECEIVER,
+    "Pages in Airflow's UI": _PAGES,
+    "Contact syncs": _CONTACTS,
+    "Notifications": _ALERTS,
+    "Personal data": _PRIVACY,
+    "Command line and database": _COMMANDS,
+    "Sandbox and pytest plugin": _SANDBOX,
     "Defaults": _DEFAULTS,
 }
 """The sections of the page docs/concepts/promises.md, which is made of this."""

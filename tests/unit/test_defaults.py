@@ -29,7 +29,8 @@ SENDS = {
 }
 
 
-CONNECTION = Connection(conn_id="cpaas_default", conn_type="cpaas", host="https://api.example.com", password="sk_test")
+SERVICE = {"conn_id": "cpaas_default", "conn_type": "cpaas", "host": "https://api.example.com", "password": "sk_test"}
+CONNECTION = Connection(**SERVICE)
 
 
 def test_defaults_of_a_connection() -> None:
@@ -54,6 +55,13 @@ def test_defaults_of_a_campaign(kind: type) -> None:
     assert (terms.window, terms.in_flight) == (8, 8)
     if kind is SmsCampaignOperator:
         assert (made.skip_dnd, made.on_lookup_error, made.lookup_ttl) == (False, "skip", timedelta(days=30))
+
+
+def test_request_of_a_campaign_has_at_most_2500_recipients() -> None:
+    made: Any = SmsCampaignOperator(task_id="send", **SENDS[SmsCampaignOperator])
+    connection = Connection(**SERVICE, extra='{"recipients_per_request": 10000}')
+    options = build_options(made.build_spec(), read_connection(connection), Partition.read(made.partition))
+    assert options.recipients_per_request == 2_500
 
 
 def test_default_retention_of_reports_and_lookups() -> None:

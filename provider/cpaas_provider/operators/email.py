@@ -23,7 +23,8 @@ class SendEmailOperator(SendOperator):
     """Send one email to one or more recipients, at most once each, across retries, crashes and clears.
 
     A retry sends only to recipients that are left. A recipient can get the email twice only with
-    ``on_unknown="resend"``. No address and no text appears in the result, a log or a rendered field.
+    ``on_unknown="resend"`` or ``resend_on_clear``, or if you resolve a sent request as not sent. No address and no text
+    appears in the result, a log or a rendered field.
 
     The task ends without a further retry in these cases:
 

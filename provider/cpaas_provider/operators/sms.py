@@ -23,7 +23,8 @@ class SendSmsOperator(SendOperator):
     """Send one SMS to one or more recipients, at most once each, across retries, crashes and clears.
 
     A retry sends only to recipients that are left. A recipient can get the message twice only with
-    ``on_unknown="resend"``. No phone number and no text appears in the result, a log or a rendered field.
+    ``on_unknown="resend"`` or ``resend_on_clear``, or if you resolve a sent request as not sent. No phone number and no
+    text appears in the result, a log or a rendered field.
 
     The task ends without a further retry in these cases:
 
@@ -125,7 +126,8 @@ class SmsCampaignOperator(CampaignOperator):
     possible (contract.md 4.3).
 
     * It fails when a guard such as ``max_charge`` ends the campaign.
-    * It fails when more recipients are rejected, not looked up or rows invalid than ``max_failure_ratio`` allows.
+    * It fails when more recipients are rejected or rows invalid than ``max_failure_ratio`` allows. After too many
+      failed lookups it is retried, and looks these numbers up again.
     * It fails when a request is of unknown outcome, unless ``on_unknown`` is ``skip`` or ``resend``.
     * It is skipped when the campaign has no recipients, in backfills and in stale runs.
 

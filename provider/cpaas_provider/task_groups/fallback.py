@@ -41,10 +41,10 @@ def deliver_with_fallback(
 ) -> TaskGroup:
     """Return a task group that sends over one channel after the other, to recipients without a delivered message.
 
-    A recipient gets the message at most once on each channel, and none after a delivery report says that it was
-    delivered. Between two channels the group waits on the triggerer until every recipient has a final status, or until
-    ``wait`` is over. With ``on_unknown="skip"`` it waits for recipients of unknown outcome, too. A recipient whose
-    report arrives after that may get the message on the next channel, too.
+    A recipient gets the message at most once on each channel. Between two channels the group waits on the triggerer
+    until every recipient has a final status, or until ``wait`` is over. With ``on_unknown="skip"`` it waits for
+    recipients of unknown outcome, too. A recipient whose delivery is reported by then gets the message on no further
+    channel. A recipient whose report arrives later may.
 
     A row without a usable recipient for one channel is an invalid row of that campaign, and goes on to the next. Such
     rows count for ``max_failure_ratio``, so the group sets it to 1 unless you give another.

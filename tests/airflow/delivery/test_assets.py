@@ -255,6 +255,15 @@ class TestPublishing:
         assert run_once() is None
         assert not (tmp_path / "none.db").exists()
 
+    def test_scans_every_five_seconds_and_every_thirty_while_no_dag_is_scheduled(self, store, scheduled):
+        from cpaas_provider.assets.publisher import EventPublisher
+
+        publisher = EventPublisher()
+        assert publisher._step() == 30
+        scheduled(on_campaign_finished())
+        assert publisher._step() == 5
+        publisher.stop()
+
     def test_events_from_before_the_dag_start_no_run(self, store, scheduled):
         finished(store, "spring")
         dag_id = scheduled(on_campaign_finished())

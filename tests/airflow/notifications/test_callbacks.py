@@ -23,9 +23,11 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.callback_supervisor import execute_callback
 from airflow.triggers.callback import CallbackTrigger
 from airflow.utils.session import create_session
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from cpaas_provider.api.text.sms import measure_sms
+from cpaas_provider.database.database import open_database
+from cpaas_provider.database.schema.alerts import notifications
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.notifications import EmailNotifier, SmsNotifier
 from cpaas_provider.notifications._runtime import request
@@ -122,6 +124,21 @@ class TestTasks:
         assert texts() == [f"load of {ran.run_id} is broken." for ran in runs]
         assert {item["sender_id"] for item in task_runner.sandbox.inbox("sms")["items"]} == {"Ops"}
         assert "{{" in notifier.content
+
+    def test_kind_and_group_make_groups_of_their_own(self, task_runner) -> None:
+        notifier = SmsNotifier(recipients=PHONE)
+        dags = [
+            failing(on_failure_callback=notifier),
+            failing(on_failure_callback=notifier),
+            failing(Succeeds, on_success_callback=notifier),
+            failing(on_failure_callback=SmsNotifier(recipients=PHONE, group="orders")),
+        ]
+        groups = []
+        for dag in dags:
+            Run(task_runner, dag).run_try()
+            with open_database() as database, database.connect() as connection:
+                groups.append(connection.execute(select(func.count()).select_from(notifications)).scalar_one())
+        assert [number - groups[0] for number in groups] == [0, 0, 1, 2]
 
     @pytest.mark.parametrize("native", [True, False])
     @pytest.mark.parametrize(

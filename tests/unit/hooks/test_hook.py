@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.api import AsyncCpaasClient, CpaasClient, core
+from cpaas_provider.api import AsyncCpaasClient, CpaasClient, CpaasInvalidRequestError, core
 from cpaas_provider.hooks.cpaas import CpaasHook
 from tests.airflow.harness.fixed_response import fixed_response_server
 from tests.ports import closed_port
@@ -44,6 +44,13 @@ class TestClients:
         with connect({"requests_per_second": "3", "default_region": "GH"}).get_conn() as client:
             assert isinstance(client, CpaasClient)
             assert (client.settings.requests_per_second, client.settings.default_region) == (3.0, "GH")
+
+    def test_client_refuses_recipients_that_are_not_allowed(self, connect: Connect, sandbox: Sandbox) -> None:
+        with connect({"allowed_recipients": "+2348035550101"}).get_conn() as client:
+            client.send_sms(["+2348035550101"], sender_id="Example", content="Hello")
+            with pytest.raises(CpaasInvalidRequestError, match="1 of 2 recipients are not in allowed_recipients"):
+                client.send_sms(["+2348035550101", "+2348035550102"], sender_id="Example", content="Hello")
+        assert sandbox.counters()["requests"]["send_sms"] == 1
 
     def test_hook_makes_one_client_until_it_is_closed(self, connect: Connect) -> None:
         hook = connect()

@@ -123,6 +123,15 @@ def test_next_try_continues_where_the_circuit_opened() -> None:
     assert len(good) == len(set(good)) == 200 - done.of(RecipientStatus.REJECTED)
 
 
+def test_fifty_rejections_without_an_acceptance_end_the_campaign_without_a_limit_too() -> None:
+    def refuse(recipients: Sequence[str], reference: str) -> Any:
+        raise rejection("Sender ID not approved")
+
+    done = tried(refuse, 70, per_request=1, max_identical_rejections=None, max_failure_ratio=1.0)
+    assert isinstance(done.error, AllRejectedError)
+    assert 50 <= done.of(RecipientStatus.REJECTED) < 70
+
+
 def test_circuit_opens_before_any_recipient_was_accepted() -> None:
     def refuse(recipients: Sequence[str], reference: str) -> Any:
         raise rejection("Sender ID not approved")
