@@ -298,6 +298,17 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         if self._may_fail_before_execute():
             self._record_nothing_sent(context)
 
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Return the datasets for OpenLineage: the sources, the results file, and the list that a sync writes.
+
+        :return: ``None`` if the task read no source
+        """
+        if self._lineage is None:
+            return None
+        from cpaas_provider.tasks.lineage import build_lineage
+
+        return build_lineage(self._lineage)
+
     def _may_fail_before_execute(self) -> bool:
         """Return whether code of the author or checks of Airflow run between rendering and the provider's code."""
         return bool(
@@ -335,21 +346,6 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     @classmethod
     def _before_unmapping_fails(cls, context: Context) -> None:
         """Do what else a try must do before it fails because its arguments cannot be used."""
-
-
-class ReadsSources(CpaasOperator):
-    """Base of operators that read a source."""
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Return the datasets for OpenLineage: the sources, the results file, and the list that a sync writes.
-
-        :return: ``None`` if the task ended before it read a source
-        """
-        if self._lineage is None:
-            return None
-        from cpaas_provider.tasks.lineage import build_lineage
-
-        return build_lineage(self._lineage)
 
 
 class LazyDeliveryLinks:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators.base import STOP_GRACE_PERIOD, LazyDeliveryLinks, OnUnknown, ReadsSources
+from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator, LazyDeliveryLinks, OnUnknown
 from cpaas_provider.sending.partitions import partitions as partitions
 from cpaas_provider.tasks import validators
 
@@ -52,7 +52,7 @@ TYPED_CAMPAIGN_FIELDS: Mapping[str, validators.Check] = {
 }
 
 
-class CampaignOperator(ReadsSources):
+class CampaignOperator(CpaasOperator):
     """Base of ``SmsCampaignOperator`` and ``EmailCampaignOperator``: one message to every recipient in a source.
 
     The operator reads the source once into a plan on the worker's disk. It then sends in as few requests as the

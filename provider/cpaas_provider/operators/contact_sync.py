@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.sdk import AssetAlias
 
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators.base import ReadsSources
+from cpaas_provider.operators.base import CpaasOperator
 from cpaas_provider.tasks import validators
 from cpaas_provider.tasks.contacts.spec import CONTACTS_ALIAS
 
@@ -35,7 +35,7 @@ SYNC_LIMITS = (
 """The limits and switches that params of a run may set, beside ``dry_run``."""
 
 
-class SyncContactsOperator(ReadsSources):
+class SyncContactsOperator(CpaasOperator):
     """Synchronise the contact list with a source (contract.md 4.9 to 4.13).
 
     The service lists no rows, so the provider records in its own database which row belongs to which key. A sync reads

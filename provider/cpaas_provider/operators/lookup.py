@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cpaas_provider.operators import _masking as masking
-from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator, ReadsSources, select_fields
+from cpaas_provider.operators.base import STOP_GRACE_PERIOD, CpaasOperator, select_fields
 from cpaas_provider.tasks import validators
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class PhoneLookupOperator(CpaasOperator):
         return select_fields({field: getattr(record, field) for field in _FIELDS}, self.return_fields)
 
 
-class BulkPhoneLookupOperator(ReadsSources):
+class BulkPhoneLookupOperator(CpaasOperator):
     """Look up every phone number in a source, and write the records of the service to a file.
 
     The service charges for each lookup. The provider's database stores the lookups every second. This operator and the
