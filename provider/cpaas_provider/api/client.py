@@ -127,24 +127,30 @@ class CpaasClient(_Client):
         :raises CpaasError: when the call did not succeed
         """
         steps = run_call(call, self.settings, self.rate_limiter)
-        step = next(steps)
+        step = request = next(steps)
         guard = self._guard if self._guard is not None and self._guard.counts(call.endpoint) else None
-        reserved = None
-        if guard is not None:
-            while (reserved := guard.reserve(call.endpoint, _first(step))) is None:
-                self._sleep(PAUSE)
+        reserved = None if guard is None else self._reserve(guard, call.endpoint, request)
         try:
             while True:
                 step = steps.send(self._do(step, call.endpoint))
+                if guard is not None and isinstance(step, Delay) and step.may_be_charged:
+                    # The reservation of the last attempt stays.
+                    reserved = None
+                    reserved = self._reserve(guard, call.endpoint, request)
         except StopIteration as end:
             result: T = end.value
         except BaseException as error:
-            if guard is not None:
+            if guard is not None and reserved is not None:
                 guard.record_result(reserved, error=error)
             raise
         if guard is not None:
             guard.record_result(reserved, result)
         return result
+
+    def _reserve(self, guard: RequestGuard, endpoint: Endpoint[Any], request: Step) -> Any:
+        while (reserved := guard.reserve(endpoint, _first(request))) is None:
+            self._sleep(PAUSE)
+        return reserved
 
     def _do(self, step: Step, endpoint: Endpoint[Any]) -> Reply:
         if isinstance(step, Delay):
@@ -215,24 +221,35 @@ class AsyncCpaasClient(_Client):
         :raises CpaasError: when the call did not succeed
         """
         steps = run_call(call, self.settings, self.rate_limiter)
-        step = next(steps)
+        step = request = next(steps)
         guard = self._guard if self._guard is not None and self._guard.counts(call.endpoint) else None
-        reserved = None
-        if guard is not None:
-            while (reserved := await asyncio.to_thread(guard.reserve, call.endpoint, _first(step))) is None:
-                await self._sleep(PAUSE)
+        reserved = None if guard is None else await self._reserve(guard, call.endpoint, request)
         try:
             while True:
                 step = steps.send(await self._do(step, call.endpoint))
+                if guard is not None and isinstance(step, Delay) and step.may_be_charged:
+                    # The reservation of the last attempt stays.
+                    reserved = None
+                    reserved = await self._reserve(guard, call.endpoint, request)
         except StopIteration as end:
             result: T = end.value
         except Exception as error:
-            if guard is not None:
+            if guard is not None and reserved is not None:
                 await asyncio.to_thread(guard.record_result, reserved, error=error)
             raise
         if guard is not None:
             await asyncio.to_thread(guard.record_result, reserved, result)
         return result
+
+    async def _reserve(self, guard: RequestGuard, endpoint: Endpoint[Any], request: Step) -> Any:
+        while (reserved := await asyncio.to_thread(guard.reserve, endpoint, _first(request))) is None:
+            await self._sleep(PAUSE)
+        return reserved
+
+    async def needs_price(self, endpoint: Endpoint[Any]) -> bool:
+        """Return whether the next request must have one recipient: a budget depends on the price that it shows."""
+        guard = self._guard
+        return guard is not None and guard.counts(endpoint) and await asyncio.to_thread(guard.needs_price, endpoint)
 
     async def _do(self, step: Step, endpoint: Endpoint[Any]) -> Reply:
         if isinstance(step, Delay):

@@ -127,8 +127,9 @@ def run_call(call: RunnableCall[T_co], settings: ClientSettings, rate_limiter: P
             if pause is None or attempt > settings.max_retries:
                 raise
             maybe_done = maybe_done or error.maybe_sent
+            may_be_charged = isinstance(error, errors.CpaasUnknownOutcomeError)
             log.warning("%s Attempt %d of %d follows in %.1f s.", error, attempt + 1, settings.max_retries + 1, pause)
-        yield Delay(pause)
+        yield Delay(pause, may_be_charged)
     raise AssertionError("unreachable")
 
 

@@ -169,8 +169,12 @@ class RequestGuard:
         """Return whether a request to an endpoint must be reserved for."""
         return False
 
+    def needs_price(self, endpoint: Endpoint[Any]) -> bool:
+        """Return whether no price of a recipient is known, so that a request to several would be refused."""
+        return False
+
     def reserve(self, endpoint: Endpoint[Any], request: OutgoingRequest) -> Any:
-        """Reserve for a request, once for all its attempts. Return ``None`` to be asked again after ``PAUSE``.
+        """Reserve for the attempts of a request up to one that is charged. Return ``None`` to be asked after ``PAUSE``.
 
         :raises CpaasNotSentError: when the request must not leave
         """

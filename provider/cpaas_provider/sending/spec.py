@@ -18,6 +18,7 @@ from cpaas_provider.sending.journal.model import (
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call, RunnableCall
+    from cpaas_provider.api.endpoints import Endpoint
     from cpaas_provider.api.rate_limit import Pace
     from cpaas_provider.api.settings import ClientSettings
 
@@ -50,6 +51,9 @@ class Client(Protocol):
 
     async def run(self, call: RunnableCall[T]) -> T:
         """Run a call."""
+
+    async def needs_price(self, endpoint: Endpoint[Any]) -> bool:
+        """Return whether the next request must have one recipient: a budget depends on the price that it shows."""
 
     def stop(self) -> None:
         """Let no further request leave."""

@@ -17,10 +17,13 @@ from cpaas_provider.delivery.tracking.counts import (
     read_recipients,
     read_sends,
 )
+from cpaas_provider.delivery.tracking.retention import pruned_before
 from cpaas_provider.sources.results_file import Columns, write_outcomes
 from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from sqlalchemy import Connection
 
     from cpaas_provider.sensors._send_result import AwaitedSends
@@ -45,16 +48,19 @@ class DeliverySnapshot:
 
     :param sent: the awaited sends, with the number of recipients of all of them
     :param is_unknown: the database has no record of any of them
+    :param is_pruned: retention deleted the record of some of them, so that delivered recipients may look unreported
     """
 
     sent: AwaitedSends
     counts: DeliveryCounts
     is_unknown: bool
+    is_pruned: bool
 
 
-def read_status(sent: AwaitedSends) -> DeliverySnapshot:
+def read_status(sent: AwaitedSends, due: datetime | None) -> DeliverySnapshot:
     """Read the database once.
 
+    :param due: when the DAG run was due; ``None`` if that is not known
     :raises ValueError: when the number of recipients is unknown, with a message for a DAG author
     :raises ReportsNotSupportedError: when no reports are stored there
     :raises DatabaseError: when it cannot be read this time
@@ -64,9 +70,16 @@ def read_status(sent: AwaitedSends) -> DeliverySnapshot:
         found = read_counts(connection, sent.campaigns)
         sent = _with_resolutions(connection, sent, found)
         is_unknown = not found and not known_campaigns(connection, sent.campaigns)
+        pruned = None if due is None else pruned_before(connection)
+        is_pruned = (
+            pruned is not None
+            and due is not None
+            and due < pruned
+            and len(known_campaigns(connection, sent.campaigns)) < len(set(sent.campaigns))
+        )
     unknown = frozenset(sent.unknown)
     counts = (one.as_unknown() if name in unknown else one for name, one in found.items())
-    return DeliverySnapshot(sent, sum(counts, DeliveryCounts()), is_unknown)
+    return DeliverySnapshot(sent, sum(counts, DeliveryCounts()), is_unknown, is_pruned)
 
 
 def write_results(campaigns: Iterable[str], path: Any) -> int:

@@ -191,16 +191,19 @@ class DeliverySensor(DeferrableSensor):
     def _read_status(self, context: Context) -> DeliverySnapshot | None:
         """Return what the database shows, ``None`` if it cannot be read this time."""
         from cpaas_provider.database.errors import DatabaseError, ReportsNotSupportedError
-        from cpaas_provider.delivery.tracking.counts import NOT_IN_DATABASE
+        from cpaas_provider.delivery.tracking.counts import NOT_IN_DATABASE, PRUNED
         from cpaas_provider.sensors._delivery_status import read_status
 
         try:
-            self._snapshot = read_status(self._snapshot.sent if self._snapshot else self._parse_send_result())
+            due = getattr(context.get("dag_run"), "run_after", None)
+            self._snapshot = read_status(self._snapshot.sent if self._snapshot else self._parse_send_result(), due)
         except (ValueError, ReportsNotSupportedError) as error:
             raise AirflowFailException(str(error)) from None
         except DatabaseError as error:
             self._warn_once("database", f"{error} The wait continues.")
             return None
+        if self._snapshot.is_pruned:
+            raise AirflowFailException(PRUNED)
         if self._snapshot.is_unknown and not self._was_rescheduled(context):
             self._warn_once("unknown", NOT_IN_DATABASE)
         return self._snapshot

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -22,7 +23,17 @@ from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
 from cpaas_provider.operators.sms import SendSmsOperator
-from tests.airflow.harness.campaigns import PRICE, counts, digits, limit_batches, requests, rows, sms
+from tests.airflow.harness.campaigns import (
+    PRICE,
+    count_messages,
+    counts,
+    digits,
+    limit_batches,
+    reject_recipients,
+    requests,
+    rows,
+    sms,
+)
 from tests.airflow.harness.task_runner import TaskRunner, fault, forget_campaign_database
 from tests.airflow.harness.tries import Run, new_dag
 from tests.unit.database.conftest import postgres_url as postgres_url
@@ -118,6 +129,33 @@ class TestCampaigns:
         assert counts(done.report) == {"sent": 1, "unknown_recipients": 1}
         assert spent()["day"] == 3 * Decimal(PRICE)
 
+    def test_first_request_without_a_price_has_one_recipient(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner, 500, daily_budget=100, max_concurrency=4)
+        run = sms(task_runner, rows(40))
+        done = run.run_try()
+        # One request of one recipient shows the price. The next one to the 39 others would cost 156.
+        assert counts(done.report) == {"sent": 1, "not_sent": 39}
+        assert "This request would cost about 156." in done.error
+        assert (requests(task_runner), spent()["day"]) == (1, PRICE)
+        limit_batches(task_runner, 500, daily_budget=160)
+        run.clear()
+        assert counts(run.run_try().result) == {"sent": 40}
+        assert (requests(task_runner), spent()["day"]) == (2, 160)
+        assert count_messages(task_runner) == Counter(digits(40))
+
+    def test_price_on_the_connection_lets_the_first_request_have_all_recipients(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner, 500, daily_budget=160, price_per_message=PRICE)
+        assert counts(sms(task_runner, rows(40)).run_try().result) == {"sent": 40}
+        assert requests(task_runner) == 1
+
+    def test_next_request_has_one_recipient_until_one_shows_the_price(self, task_runner: TaskRunner) -> None:
+        reject_recipients(task_runner, digits(2))
+        limit_batches(task_runner, 500, daily_budget=100, max_concurrency=4)
+        done = sms(task_runner, rows(10), max_failure_ratio=0.5).run_try()
+        assert counts(done.result) == {"sent": 8, "rejected": 2}
+        # Two rejected ones, one that shows the price, and one to the seven others.
+        assert (requests(task_runner), spent()["day"]) == (4, 8 * Decimal(PRICE))
+
     def test_message_without_a_named_charge_ends_the_campaign_and_names_the_option(
         self, task_runner: TaskRunner
     ) -> None:
@@ -152,6 +190,60 @@ class TestSingleRequests:
         assert one_task(task_runner, RequestOtpOperator, recipient=ADA).run_try().state == "success"
         assert one_task(task_runner, RequestOtpOperator, recipient=ADA).run_try().state == "failed"
         assert spent()["day"] == 3
+
+    def test_message_to_several_recipients_needs_a_price(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", daily_budget=100)
+        send = {"recipients": [f"+{number}" for number in digits(3)], "content": "Hello"}
+        run = one_task(task_runner, SendSmsOperator, **send)
+        done = run.run_try()
+        assert (done.state, requests(task_runner)) == ("failed", 0)
+        assert "No price of send_sms is known yet" in done.error
+        assert "Set price_per_message on the connection" in done.error
+        assert spent()["day"] == 0
+        task_runner.connect("cpaas_default", daily_budget=100, price_per_message=PRICE)
+        run.clear()
+        assert run.run_try().state == "success"
+        assert (requests(task_runner), spent()["day"]) == (1, 3 * Decimal(PRICE))
+
+    def test_message_to_several_recipients_is_sent_after_one_has_shown_the_price(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", daily_budget=100)
+        with CpaasHook().get_conn() as client:
+            several = [f"+{number}" for number in digits(3)]
+            with pytest.raises(CpaasBudgetReachedError, match="request to 3 recipients"):
+                client.send_sms(several, sender_id="Shop", content="Hello")
+            client.send_sms([ADA], sender_id="Shop", content="Hello")
+            client.send_sms(several, sender_id="Shop", content="Hello")
+        assert spent()["day"] == 4 * Decimal(PRICE)
+
+    @pytest.mark.parametrize("kind", ["error_500_after", "cut_after"])
+    def test_lookup_whose_answer_is_lost_counts_for_each_attempt(self, task_runner: TaskRunner, kind: str) -> None:
+        task_runner.connect("cpaas_default", daily_budget=3, price_per_lookup=1, timeout=0.5)
+        task_runner.sandbox.control("POST", "faults", {**fault("lookup_phone", kind)[2], "times": 1})
+        with CpaasHook().get_conn() as client:
+            client.lookup_phone(ADA)
+            assert (requests(task_runner, "lookup_phone"), spent()["day"]) == (2, 2)
+            task_runner.sandbox.control("POST", "faults", {**fault("lookup_phone", kind)[2], "times": 5})
+            # The retry would exceed the budget.
+            with pytest.raises(CpaasBudgetReachedError):
+                client.lookup_phone(ADA)
+        assert (requests(task_runner, "lookup_phone"), spent()["day"]) == (3, 3)
+
+    def test_price_below_a_millionth_still_counts(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", daily_budget=0.000002, price_per_lookup=0.0000004)
+        with CpaasHook().get_conn() as client:
+            for _ in range(2):
+                client.lookup_phone(ADA)
+            with pytest.raises(CpaasBudgetReachedError):
+                client.lookup_phone(ADA)
+        assert spent()["day"] == Decimal("0.000002")
+
+    def test_charge_that_no_database_can_store_does_not_lose_the_result(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", daily_budget=100)
+        task_runner.sandbox.control(*fault("send_sms", "wrong_charge", charge=10**14))
+        with CpaasHook().get_conn() as client:
+            assert client.send_sms([ADA], sender_id="Shop", content="Hello")
+        # The price is not known, so a request still has one recipient.
+        assert requests(task_runner) == 1
 
     def test_lookups_of_a_hook_client_count_and_reads_are_free(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", daily_budget=2, price_per_lookup=1)

@@ -13,6 +13,7 @@ import pytest
 from airflow.sdk import BaseOperator, task
 from sqlalchemy import select
 
+from cpaas_provider.api.client import AsyncCpaasClient
 from cpaas_provider.api.errors import CpaasConnectionStoppedError, CpaasNotSentError
 from cpaas_provider.database.activity.stops import StopTable
 from cpaas_provider.database.database import open_database
@@ -37,7 +38,7 @@ from tests.airflow.harness.campaigns import (
     rows,
     sms,
 )
-from tests.airflow.harness.task_runner import TaskRunner, forget_campaign_database
+from tests.airflow.harness.task_runner import TaskRunner, fault, forget_campaign_database
 from tests.airflow.harness.tries import Run, new_dag
 from tests.airflow.notifications.conftest import QUICK
 from tests.unit.database.conftest import postgres_url as postgres_url
@@ -124,6 +125,35 @@ class TestCampaigns:
         run.clear()
         assert counts(run.run_try().result) == {"sent": 8}
         assert count_messages(task_runner) == Counter(digits(8))
+
+    def test_stop_while_a_task_is_deferred_lets_it_send_nothing(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        task_runner.sandbox.control(
+            "POST", "faults", {**fault("send_sms", "rate_limit", retry_after=600)[2], "times": 1}
+        )
+        run = sms(task_runner, rows(3))
+        assert (run.run_try().state, requests(task_runner)) == ("deferred", 1)
+        stop()
+        run.fire_trigger(early=True)
+        assert (run.run_try().state, requests(task_runner)) == ("failed", 1)
+        resume()
+        run.clear()
+        assert counts(run.run_try().result) == {"sent": 3}
+
+    def test_stop_during_the_pause_before_a_retry_of_the_client_prevents_the_retry(
+        self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        usual = AsyncCpaasClient._sleep
+
+        async def sleep(client: AsyncCpaasClient, seconds: float) -> None:
+            if requests(task_runner):
+                await asyncio.to_thread(stop)
+            await usual(client, seconds)
+
+        monkeypatch.setattr(AsyncCpaasClient, "_sleep", sleep)
+        task_runner.sandbox.control("POST", "faults", {**fault("send_sms", "rate_limit", retry_after=1)[2], "times": 1})
+        run = one_task(task_runner, SendSmsOperator, recipients=[ADA], content="Hello")
+        assert (run.run_try().state, requests(task_runner)) == ("failed", 1)
 
     def test_requests_in_flight_are_recorded_as_accepted(
         self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch

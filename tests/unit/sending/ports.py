@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cpaas_provider.api.core import Call
+from cpaas_provider.api.endpoints import Endpoint
 from cpaas_provider.api.rate_limit import RateLimiter
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.sending.campaign.campaign import Campaign
@@ -37,6 +38,9 @@ class FunctionClient:
         alone = call.series.call(call) if isinstance(call, SeriesMessage) else call
         found = self._answer(dict(alone.fields))
         return await found if inspect.isawaitable(found) else found
+
+    async def needs_price(self, _: Endpoint[Any]) -> bool:
+        return False
 
     def stop(self) -> None:
         self._on_stop()

@@ -73,6 +73,10 @@ TransportFailure.CONNECTION_LOST = TransportFailure("the connection broke before
 
 
 class Delay(NamedTuple):
-    """A wait, in seconds, before the next step."""
+    """A wait, in seconds, before the next attempt.
+
+    :param may_be_charged: whether the service may charge for the last attempt, although its response was lost
+    """
 
     seconds: float
+    may_be_charged: bool = False

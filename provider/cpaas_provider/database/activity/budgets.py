@@ -1,7 +1,7 @@
 """What the requests of a connection cost in a day and in a month, over all DAGs.
 
 A request reserves money before it leaves, and what it cost replaces the reservation afterwards. A process that is
-killed in between leaves the reservation, which counts as spent. Amounts are stored in millionths: sums are exact.
+killed in between leaves the reservation, which counts as spent. Amounts are stored in millionths, rounded up.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from typing import NamedTuple
+from decimal import ROUND_CEILING, Decimal
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, update
 
@@ -32,6 +32,10 @@ PROBE_LEASE = timedelta(minutes=5)
 
 class MissingPriceError(Exception):
     """The service names no charge of this operation, and the connection has no price of it."""
+
+
+class UnknownPriceError(Exception):
+    """No price is known yet, so a request to several recipients cannot be checked. One to one recipient shows it."""
 
 
 @dataclass(frozen=True)
@@ -105,20 +109,22 @@ class BudgetTable:
         :param units: the number of recipients
         :param least: the price of a unit that the connection has; a higher price that was seen counts
         :raises MissingPriceError: when there is no price, and the service names none
+        :raises UnknownPriceError: when there is no price yet, and there are several units
         :raises DatabaseError: when the database cannot be used
         """
 
         def work(connection: Connection) -> Reserved | Full | None:
             self._lock(connection)
             row = connection.execute(select(prices).where(*self._is_price(operation))).mappings().first()
-            seen = None if row is None or row["price"] is None else Decimal(row["price"]) / _MILLION
-            price = max((known for known in (seen, least) if known is not None), default=None)
+            price = _highest_price(row, least)
             now, probe = datetime.now(UTC), None
             if price is None:
                 if row is not None and row["is_missing"]:
                     raise MissingPriceError
                 if row is not None and row["probed_until"] is not None and row["probed_until"] > now:
                     return None
+                if units > 1:
+                    raise UnknownPriceError
                 probe = secrets.token_hex(8)
             amount = units * (price or Decimal())
             spent = self._spent(connection, periods)
@@ -128,11 +134,20 @@ class BudgetTable:
                     return Full(period, spent[period.name], amount)
             if probe:
                 self._set_price(connection, operation, probed_until=now + PROBE_LEASE, probe=probe)
-            self._add(connection, periods, amount)
+            self._add(connection, periods, _to_millionths(amount))
             changes = [Spent(period, spent[period.name], spent[period.name] + amount) for period in periods]
             return Reserved(operation, units, amount, periods, probe, changes)
 
         return self._database.write(work)
+
+    def is_price_known(self, operation: str) -> bool:
+        """Return whether a response has shown a price.
+
+        :raises DatabaseError: when the database cannot be read
+        """
+        with self._database.connect() as connection:
+            row = connection.execute(select(prices).where(*self._is_price(operation))).mappings().first()
+        return _highest_price(row, None) is not None
 
     def record_cost(
         self, reserved: Reserved, cost: Decimal | None, price: Decimal | None, *, failed: bool = False
@@ -148,10 +163,11 @@ class BudgetTable:
 
         def work(connection: Connection) -> list[Spent]:
             self._lock(connection)
-            change = Decimal() if cost is None else cost - reserved.amount
+            more = 0 if cost is None else _to_millionths(cost) - _to_millionths(reserved.amount)
             before = self._spent(connection, reserved.periods)
-            if change:
-                self._add(connection, reserved.periods, change)
+            if more:
+                self._add(connection, reserved.periods, more)
+            change = Decimal(more) / _MILLION
             if price is not None or reserved.probe:
                 self._learn(connection, reserved, price, is_missing=price is None and not failed)
             return [Spent(period, before[period.name], before[period.name] + change) for period in reserved.periods]
@@ -187,10 +203,9 @@ class BudgetTable:
     def _spent(self, connection: Connection, periods: Sequence[BudgetPeriod]) -> Mapping[str, Decimal]:
         return read_spent(connection, self._name, [period.name for period in periods])
 
-    def _add(self, connection: Connection, periods: Sequence[BudgetPeriod], amount: Decimal) -> None:
+    def _add(self, connection: Connection, periods: Sequence[BudgetPeriod], more: int) -> None:
         for period in periods:
             is_period = (budgets.c.conn_id == self._name, budgets.c.period == period.name)
-            more = _to_millionths(amount)
             changed = connection.execute(update(budgets).where(*is_period).values(spent=budgets.c.spent + more))
             if not changed.rowcount:
                 connection.execute(insert(budgets).values(conn_id=self._name, period=period.name, spent=more))
@@ -213,5 +228,12 @@ def is_before(moment: datetime) -> ColumnElement[bool]:
     return or_(*(and_(length == len(end), budgets.c.period < end) for end in ends.values()))
 
 
+def _highest_price(row: Mapping[Any, Any] | None, least: Decimal | None) -> Decimal | None:
+    """Return the highest price of a recipient that is known, from a row of the prices seen and from the connection."""
+    seen = None if row is None or row["price"] is None else Decimal(row["price"]) / _MILLION
+    return max((known for known in (seen, least) if known is not None), default=None)
+
+
 def _to_millionths(amount: Decimal) -> int:
-    return int((amount * _MILLION).to_integral_value())
+    # Rounded up, so that no cost is lost, however small it is.
+    return int((amount * _MILLION).to_integral_value(ROUND_CEILING))

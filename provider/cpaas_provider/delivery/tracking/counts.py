@@ -40,6 +40,12 @@ NOT_IN_DATABASE = (
     "API server and triggerer."
 )
 
+PRUNED = (
+    "Retention has deleted delivery reports of what this task waits for, so recipients that the message reached look "
+    "unreported. No figures and no results file were written. To send to the others, take the recipients from the "
+    "service's own records."
+)
+
 MAX_REPORT_WAIT = timedelta(hours=72)
 """How long after its task ended a campaign counts as finished, even if recipients have no final status."""
 

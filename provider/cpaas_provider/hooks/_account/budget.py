@@ -23,6 +23,7 @@ from cpaas_provider.database.activity.budgets import (
     MissingPriceError,
     Reserved,
     Spent,
+    UnknownPriceError,
     read_spent,
 )
 from cpaas_provider.database.errors import DatabaseError
@@ -66,6 +67,19 @@ class ConnectionBudget:
         """Return whether an operation costs money."""
         return operation in BILLED
 
+    def needs_price(self, operation: str) -> bool:
+        """Return whether no price of an operation is known, or the database cannot be read.
+
+        ``reserve`` then refuses a request to several recipients.
+        """
+        if PRICE_OPTIONS.get(operation) in self.options.prices:
+            return False
+        try:
+            with self.open_database() as database:
+                return not BudgetTable(database, self.conn_id).is_price_known(operation)
+        except DatabaseError:
+            return True
+
     def reserve(self, endpoint: Endpoint[Any], request: OutgoingRequest) -> Reserved | None:
         """Reserve money for a request. Return ``None`` if another request must first show the price.
 
@@ -80,10 +94,13 @@ class ConnectionBudget:
                 periods = current_periods(self.options, datetime.now(UTC))
                 reserved = table.reserve(operation, units, least, periods)
         except MissingPriceError:
+            raise self._missing_price(operation) from None
+        except UnknownPriceError:
             raise CpaasBudgetReachedError(
-                f"The service names no charge of {operation}, so the budget of connection {self.conn_id!r} cannot be "
-                f"checked. Nothing more was sent. Set {PRICE_OPTIONS[operation]} on the connection, or remove its "
-                "budgets. Then clear the task.",
+                f"No price of {operation} is known yet, so the budget of connection {self.conn_id!r} cannot be checked "
+                f"for a request to {units} recipients. Nothing was sent. Set {PRICE_OPTIONS[operation]} on the "
+                "connection, or send to one recipient first, which shows the price. Then clear the task, or run the "
+                "command again.",
                 operation=operation,
             ) from None
         except DatabaseError as error:
@@ -122,12 +139,7 @@ class ConnectionBudget:
         if operation in _MESSAGES:
             return str(fields.get("recipients", "")).count(",") + 1, least
         if least is None:
-            raise CpaasBudgetReachedError(
-                f"The service names no charge of {operation}, so the budget of connection {self.conn_id!r} cannot be "
-                f"checked. Nothing more was sent. Set {PRICE_OPTIONS[operation]} on the connection, or remove its "
-                "budgets. Then clear the task.",
-                operation=operation,
-            )
+            raise self._missing_price(operation)
         return 1, least
 
     def _charged(self, reserved: Reserved, result: Any) -> tuple[Decimal, Decimal | None]:
@@ -143,6 +155,14 @@ class ConnectionBudget:
             return max(charge, reserved.amount), None
         least = to_decimal(self.options.prices.get("price_per_message", 0))
         return max(charge, reserved.units * least), divide(charge, reserved.units)
+
+    def _missing_price(self, operation: str) -> CpaasBudgetReachedError:
+        return CpaasBudgetReachedError(
+            f"The service names no charge of {operation}, so the budget of connection {self.conn_id!r} cannot be "
+            f"checked. Nothing more was sent. Set {PRICE_OPTIONS[operation]} on the connection, or remove its "
+            "budgets. Then clear the task.",
+            operation=operation,
+        )
 
     def _reached(self, full: Full, operation: str) -> CpaasBudgetReachedError:
         period = full.period

@@ -123,6 +123,10 @@ class AccountGuard(RequestGuard):
         """Return whether a budget counts the requests to an endpoint."""
         return self._budget_options is not None and self._budget.counts(endpoint.operation)
 
+    def needs_price(self, endpoint: Endpoint[Any]) -> bool:
+        """Return whether no price of a recipient is known, see ``ConnectionBudget.needs_price``."""
+        return self._budget.needs_price(endpoint.operation)
+
     def reserve(self, endpoint: Endpoint[Any], request: OutgoingRequest) -> Reserved | None:
         """Reserve money for a request, see ``ConnectionBudget.reserve``."""
         return self._budget.reserve(endpoint, request)

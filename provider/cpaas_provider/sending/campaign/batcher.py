@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from datetime import UTC, datetime
 
@@ -35,6 +35,8 @@ class Batcher:
     """Takes recipients from the table, batch by batch. One coroutine at a time may use it.
 
     :param per_request: the most recipients of one request
+    :param needs_price: whether the next request must show the price of a recipient, for a budget of the connection;
+        ``None`` without one
     :param only: the recipients of a resend; ``None`` for all recipients with the status ``NOT_SENT``
     """
 
@@ -46,6 +48,7 @@ class Batcher:
     suppression_filter: SuppressionFilter | None = None
     dnd_filter: DndFilter | None = None
     frequency_filter: FrequencyFilter | None = None
+    needs_price: Callable[[], Awaitable[bool]] | None = None
     only: InitVar[Iterable[Recipient] | None] = None
     test_only: bool = False
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -109,6 +112,12 @@ class Batcher:
         self._testing = are_tests
         if self.test_only and not self._testing:
             return None
+        if self.needs_price is not None:
+            if await self.needs_price():
+                self._return(recipients if pending else recipients[1:])
+                return WAIT if pending else self._within_budget(recipients[:1])
+            # A price that is known stays known.
+            self.needs_price = None
         return self._within_budget(recipients)
 
     async def _check_again(self, suppression_filter: SuppressionFilter) -> None:

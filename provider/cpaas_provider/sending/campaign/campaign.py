@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
@@ -264,6 +265,7 @@ class Campaign:
             suppression_filter=suppression_filter,
             dnd_filter=dnd_filter,
             frequency_filter=frequency_filter,
+            needs_price=partial(client.needs_price, self.message.channel.endpoint),
             only=only,
             test_only=options.test_only,
         )
