@@ -188,7 +188,7 @@ class Entry:
 def entries() -> tuple[Entry, ...]:
     """Return the entries that are written for readers."""
     found = re.finditer(
-        r"^### (.+)\n\n```text\n(.+)\n```\n\n\* \*\*Cause:\*\* (.+)\n\* \*\*Remedy:\*\* (.+)\n",
+        r"^### (.+)\n\n```text\n(.+)\n```\n\n\* \*\*Cause:\*\* (.+(?:\n  .+)*)\n\* \*\*Remedy:\*\* (.+(?:\n  .+)*)\n",
         TROUBLESHOOTING.read_text(encoding="utf-8"),
         re.MULTILINE,
     )

@@ -107,6 +107,13 @@ class _Client:
             self.rate_limiter.on_response(left, limited=reply.status == HTTPStatus.TOO_MANY_REQUESTS)
         return reply
 
+    def needs_price(self, endpoint: Endpoint[Any]) -> bool:
+        """Return whether the next request must have one recipient: a budget depends on the price that it shows.
+
+        It may read the database.
+        """
+        return self._guard is not None and self._guard.counts(endpoint) and self._guard.needs_price(endpoint)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.settings.base_url}>"
 
@@ -245,11 +252,6 @@ class AsyncCpaasClient(_Client):
         while (reserved := await asyncio.to_thread(guard.reserve, endpoint, _first(request))) is None:
             await self._sleep(PAUSE)
         return reserved
-
-    async def needs_price(self, endpoint: Endpoint[Any]) -> bool:
-        """Return whether the next request must have one recipient: a budget depends on the price that it shows."""
-        guard = self._guard
-        return guard is not None and guard.counts(endpoint) and await asyncio.to_thread(guard.needs_price, endpoint)
 
     async def _do(self, step: Step, endpoint: Endpoint[Any]) -> Reply:
         if isinstance(step, Delay):

@@ -52,7 +52,7 @@ class Client(Protocol):
     async def run(self, call: RunnableCall[T]) -> T:
         """Run a call."""
 
-    async def needs_price(self, endpoint: Endpoint[Any]) -> bool:
+    def needs_price(self, endpoint: Endpoint[Any]) -> bool:
         """Return whether the next request must have one recipient: a budget depends on the price that it shows."""
 
     def stop(self) -> None:

@@ -39,7 +39,7 @@ class FunctionClient:
         found = self._answer(dict(alone.fields))
         return await found if inspect.isawaitable(found) else found
 
-    async def needs_price(self, _: Endpoint[Any]) -> bool:
+    def needs_price(self, _: Endpoint[Any]) -> bool:
         return False
 
     def stop(self) -> None:

@@ -265,7 +265,7 @@ class Campaign:
             suppression_filter=suppression_filter,
             dnd_filter=dnd_filter,
             frequency_filter=frequency_filter,
-            needs_price=partial(client.needs_price, self.message.channel.endpoint),
+            needs_price=partial(asyncio.to_thread, client.needs_price, self.message.channel.endpoint),
             only=only,
             test_only=options.test_only,
         )
