@@ -1,7 +1,8 @@
 """The pictures of README and the documentation, made from a real run of the demo: ``make pictures``.
 
-``inbox.png`` is the sandbox's inbox page in a headless Chromium. ``campaigns.png`` and ``campaign.png`` are pages in
-Airflow's UI, in the light and in the dark theme. ``campaign-log.svg`` is the task log of the SMS
+``inbox.png`` is the sandbox's inbox page in a headless Chromium, and ``notification.png`` shows there what a failed run
+sends. ``campaigns.png``, ``campaign.png`` and ``contact-sync.png`` are pages in Airflow's UI, in the light and in the
+dark theme, and ``connection.png`` is its form of the connection. ``campaign-log.svg`` is the task log of the SMS
 campaign: the lines of the provider as they are, with the repository's folder left out of paths.
 """
 
@@ -11,27 +12,37 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tests.cpaas_sandbox.page.browser import CHROMIUM, DRIVER, browsing
+from tests.cpaas_sandbox.page.browser import CHROMIUM, DRIVER, Browser, browsing
 from tests.system.demo import DAG_ID, REPOSITORY, Demo
 from tests.system.demo_view import View
 from tests.system.pages_in_browser import HEADING, campaign_reference
-from tests.system.standalone import wait_for
+from tests.system.standalone import Standalone, wait_for
 from tests.system.watched_browser import watching
 
 FOLDER = REPOSITORY / "docs" / "pictures"
 LARGEST = 200_000  # bytes of one picture
+LARGEST_OF_A_PAGE = 80_000
 TASK_ID = "send_sms"
 OURS = ("cpaas_provider.", "airflow.task.operators.cpaas_provider.")
 WIDTH, HEIGHT = 1120, 640  # of the browser's window; above the callback URL, which is a credential
 WIDE = 1320  # with Airflow's navigation
 COLUMNS = 116  # of the log
+
+FAILED_FILES = 3
+
+# Opens the newest message.
+SHOW_THE_NEWEST = """
+const row = document.querySelector("#items li");
+if (row) row.click();
+return Boolean(row);
+"""
 
 # Opens the emails, and the newest of them that was opened by its recipient.
 SHOW_AN_EMAIL = """
@@ -53,15 +64,23 @@ def main() -> int:
             if CHROMIUM and DRIVER:
                 pictures["inbox.png"] = inbox(demo.sandbox.url, Path(folder) / "profile")
                 reference = campaign_reference(demo.home / "cpaas.db", TASK_ID)
-                pictures |= in_airflow(demo.airflow.url, demo.airflow.token, reference, Path(folder) / "watched")
+                sync = campaign_reference(demo.home / "cpaas.db", "sync_contacts")
+                pages = {
+                    "campaigns.png": ("light", "campaigns"),
+                    "campaign.png": ("dark", f"campaigns/{reference}"),
+                    "contact-sync.png": ("light", f"contact-syncs/{sync}"),
+                }
+                pictures |= in_airflow(demo, pages, Path(folder) / "watched")
+                pictures["notification.png"] = notification(demo, Path(folder) / "phone")
             else:
                 print("The .png files are unchanged: they need chromium and chromedriver.", file=sys.stderr)
         finally:
             demo.stop()
     FOLDER.mkdir(exist_ok=True)
     for name, picture in pictures.items():
-        if len(picture) > LARGEST:
-            print(f"{name} has {len(picture):,} bytes; {LARGEST:,} are allowed.", file=sys.stderr)
+        most = LARGEST if name == "inbox.png" or name.endswith(".svg") else LARGEST_OF_A_PAGE
+        if len(picture) > most:
+            print(f"{name} has {len(picture):,} bytes; {most:,} are allowed.", file=sys.stderr)
             return 1
         (FOLDER / name).write_bytes(picture)
         print(f"{FOLDER / name}: {len(picture):,} bytes")
@@ -80,18 +99,66 @@ def inbox(url: str, profile: Path) -> bytes:
         return browser.screenshot()
 
 
-def in_airflow(url: str, token: str, reference: str, profile: Path) -> dict[str, bytes]:
-    """Return pictures of the pages as Airflow's UI shows them."""
+def notification(demo: Demo, profile: Path) -> bytes:
+    """Return a picture of the SMS that is sent when tasks of the example fail."""
+    before = demo.sandbox.inbox("sms", limit=1)["total"]
+    run_id = demo.airflow.trigger("failure_alerts", {"broken": FAILED_FILES})
+    demo.airflow.ended("failure_alerts", run_id, 300)
+    wait_for("the notification", lambda: demo.sandbox.inbox("sms", limit=1)["total"] > before or None, 120)
+    with browsing(profile) as browser:
+        browser.resize(WIDTH, HEIGHT // 2)
+        browser.open(demo.sandbox.url)
+        wait_for("the page to list messages", lambda: browser.texts("#items li") or None, 20)
+        wait_for("the newest message", lambda: browser.run(SHOW_THE_NEWEST) or None, 20)
+        wait_for("its detail", lambda: browser.texts("#detail h2") or None, 20)
+        return browser.screenshot()
+
+
+def in_airflow(demo: Demo, pages: Mapping[str, tuple[str, str]], profile: Path) -> dict[str, bytes]:
+    """Return pictures of the pages as Airflow's UI shows them, and of the form of the connection.
+
+    :param pages: theme and path of each page, by the name of its picture
+    """
+    airflow = demo.airflow
     with watching(profile) as watched:
-        watched.log_in(url, token)
+        watched.log_in(airflow.url, airflow.token)
         watched.browser.resize(WIDE, HEIGHT)
         pictures = {}
-        for name, theme, path in (("campaigns.png", "light", ""), ("campaign.png", "dark", f"/{reference}")):
+        for name, (theme, path) in pages.items():
             watched.choose(theme)
-            watched.browser.open(f"{url}/plugin/cpaas/cpaas/campaigns{path}")
+            watched.browser.open(f"{airflow.url}/plugin/cpaas/cpaas/{path}")
             wait_for("the page in Airflow's frame", lambda: watched.browser.run(HEADING), 60)
             pictures[name] = watched.browser.screenshot()
+        watched.choose("light")
+        pictures["connection.png"] = connection_form(airflow, watched.browser)
         return pictures
+
+
+def connection_form(airflow: Standalone, browser: Browser) -> bytes:
+    """Return a picture of Airflow's form for a connection of our type."""
+    connection = {
+        "connection_id": "cpaas_default",
+        "conn_type": "cpaas",
+        "host": "https://api.example.com/v1",
+        "extra": json.dumps({"default_region": "NG", "sender_id": "MyShop"}),
+    }
+    airflow.api("POST", "connections", connection)
+    browser.resize(WIDE, 2 * HEIGHT)
+    browser.open(f"{airflow.url}/connections")
+    for button in ("Edit Connection", "Extra Fields"):
+        wait_for(button, lambda name=button: browser.run(_CLICK.replace("NAME", name)) or None, 60)
+    wait_for("a field of the connection", lambda: browser.run(_FIELD) or None, 60)
+    return browser.screenshot()
+
+
+# A button of Airflow's UI has its name as its label or as its text.
+_CLICK = """
+const names = (one) => [one.getAttribute("aria-label"), one.textContent.trim()];
+const found = [...document.querySelectorAll("button")].find((one) => names(one).includes("NAME"));
+if (found) found.click();
+return Boolean(found);
+"""
+_FIELD = "return document.body.textContent.includes('Default region')"
 
 
 def log(demo: Demo) -> str:

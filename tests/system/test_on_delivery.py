@@ -1,8 +1,12 @@
-"""A burst of campaigns that finish starts one run for each, whatever is killed in between."""
+"""A burst of campaigns that finish starts one run for each, whatever is killed in between.
+
+The same Airflow then has campaigns that are killed, whose pages are read in a browser.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections import Counter
 from functools import partial
@@ -19,8 +23,12 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     record_send_finished,
     record_send_started,
 )
+from tests.cpaas_sandbox.page.browser import CHROMIUM, DRIVER
+from tests.sandbox import Sandbox, connection_json
+from tests.system.incidents import PER_REQUEST, Incident, replay_kill_and_retry, replay_unknown_requests
 from tests.system.killing.parts import API_SERVER, SCHEDULER, AirflowInParts
 from tests.system.standalone import wait_for
+from tests.system.watched_browser import watching
 from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
 
 DAGS = Path(__file__).parent / "on_delivery" / "dags"
@@ -30,9 +38,31 @@ TOLD_WITHIN = 120.0
 STARTED_WITHIN = 240.0
 
 
-@pytest.fixture
-def airflow(tmp_path):
-    running = AirflowInParts(tmp_path, DAGS, {"AIRFLOW__CPAAS__DATABASE": f"sqlite:///{tmp_path / 'store.db'}"})
+@pytest.fixture(scope="module")
+def store_file(tmp_path_factory):
+    return tmp_path_factory.mktemp("store") / "store.db"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with Sandbox(tmp_path_factory.mktemp("sandbox") / "sandbox.log") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory, store_file, service):
+    running = AirflowInParts(tmp_path_factory.mktemp("airflow"), DAGS)
+    connection = connection_json(
+        service.connection,
+        recipients_per_request=PER_REQUEST,
+        max_concurrency=1,
+        callback_url=f"{running.url}/cpaas",
+        callback_secret=secrets.token_urlsafe(32),
+    )
+    running.settings = {
+        "AIRFLOW_CONN_CPAAS_DEFAULT": connection,
+        "AIRFLOW__CPAAS__DATABASE": f"sqlite:///{store_file}",
+    }
     with running:
         for dag_id in ("after_campaign", "after_failure"):
             wait_for(f"Airflow to read {dag_id}", lambda d=dag_id: running.found(f"dags/{d}"), 120.0)
@@ -42,8 +72,8 @@ def airflow(tmp_path):
 
 
 @pytest.fixture
-def store(tmp_path):
-    with open_database(f"sqlite:///{tmp_path / 'store.db'}") as opened:
+def store(store_file):
+    with open_database(f"sqlite:///{store_file}") as opened:
         yield opened
 
 
@@ -142,3 +172,15 @@ def test_starts_exactly_one_run_for_each(airflow, store):
     assert all(len(one["told"]) == 1 for one in said)
     print(f"told {at_the_kill} before the kill; {len(everything)} runs within {took:.0f} s of the new start, ", end="")
     print(f"{len(said)} batches of failures")
+
+
+@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
+@pytest.mark.parametrize(
+    ("dag_id", "replay"),
+    [("proven_incident", replay_kill_and_retry), ("unproven_incident", replay_unknown_requests)],
+    ids=["killed and retried", "unknown requests are resolved"],
+)
+def test_page_is_true_at_each_step_of_an_incident(airflow, service, store_file, tmp_path, dag_id, replay):
+    with watching(tmp_path / "profile") as watched:
+        watched.log_in(airflow.url, airflow.token)
+        replay(Incident(airflow, service, store_file, watched, dag_id), tmp_path)
