@@ -8,16 +8,19 @@ from airflow.sdk import DAG, Param
 
 from cpaas_provider.operators import SmsCampaignOperator
 
-for dag_id, unknown_timeout in (("proven_incident", 300.0), ("unproven_incident", 1.0)):
+# The page of the first is read between its tries.
+for dag_id, unknown_timeout, retry_delay in (("proven_incident", 300.0, 20), ("unproven_incident", 1.0, 1)):
     with DAG(
         dag_id,
         schedule=None,
-        # So long that the pages can be read in between. A busy machine may take a try of its own.
-        default_args={"retries": 3, "retry_delay": timedelta(seconds=10)},
+        # A busy machine may take a try of its own.
+        default_args={"retries": 3, "retry_delay": timedelta(seconds=retry_delay)},
         params={"source": Param("", type="string")},
     ):
         SmsCampaignOperator(
             task_id="send",
+            # Each has a service of its own.
+            cpaas_conn_id=dag_id,
             source="{{ params.source }}",
             content="Hello",
             sender_id="Shop",
