@@ -1,9 +1,9 @@
 """The pictures of README and the documentation, made from a real run of the demo: ``make pictures``.
 
 ``inbox.png`` is the sandbox's inbox page in a headless Chromium, and ``notification.png`` shows there what a failed run
-sends. ``campaigns.png``, ``campaign.png`` and ``contact-sync.png`` are pages in Airflow's UI, in the light and in the
-dark theme, and ``connection.png`` is its form of the connection. ``campaign-log.svg`` is the task log of the SMS
-campaign: the lines of the provider as they are, with the repository's folder left out of paths.
+sends. ``campaigns.png``, ``campaign.png`` and ``contact-sync.png`` are pages in Airflow's UI, and ``connection.png`` is
+its form of the connection. ``campaign-log.svg`` is the task log of the SMS campaign: the lines of the provider as they
+are, with the repository's folder left out of paths.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -23,16 +24,15 @@ from tests.cpaas_sandbox.page.browser import CHROMIUM, DRIVER, Browser, browsing
 from tests.system.demo import DAG_ID, REPOSITORY, Demo
 from tests.system.demo_view import View
 from tests.system.pages_in_browser import HEADING, campaign_reference
+from tests.system.small_png import LARGEST, reduce_colours
 from tests.system.standalone import Standalone, wait_for
 from tests.system.watched_browser import watching
 
 FOLDER = REPOSITORY / "docs" / "pictures"
-LARGEST = 200_000  # bytes of one picture
-LARGEST_OF_A_PAGE = 80_000
 TASK_ID = "send_sms"
 OURS = ("cpaas_provider.", "airflow.task.operators.cpaas_provider.")
 WIDTH, HEIGHT = 1120, 640  # of the browser's window; above the callback URL, which is a credential
-WIDE = 1320  # with Airflow's navigation
+WIDE, HIGH = 1320, 860  # with Airflow's navigation
 COLUMNS = 116  # of the log
 
 FAILED_FILES = 3
@@ -66,21 +66,26 @@ def main() -> int:
                 reference = campaign_reference(demo.home / "cpaas.db", TASK_ID)
                 sync = campaign_reference(demo.home / "cpaas.db", "sync_contacts")
                 pages = {
-                    "campaigns.png": ("light", "campaigns"),
-                    "campaign.png": ("dark", f"campaigns/{reference}"),
-                    "contact-sync.png": ("light", f"contact-syncs/{sync}"),
+                    "campaigns.png": "campaigns",
+                    "campaign.png": f"campaigns/{reference}",
+                    "contact-sync.png": f"contact-syncs/{sync}",
                 }
-                pictures |= in_airflow(demo, pages, Path(folder) / "watched")
                 pictures["notification.png"] = notification(demo, Path(folder) / "phone")
+                pictures |= in_airflow(demo, pages, Path(folder) / "watched")
+                with browsing(Path(folder) / "colours") as browser:
+                    pictures |= {
+                        name: reduce_colours(browser, picture)
+                        for name, picture in pictures.items()
+                        if name.endswith(".png")
+                    }
             else:
                 print("The .png files are unchanged: they need chromium and chromedriver.", file=sys.stderr)
         finally:
             demo.stop()
     FOLDER.mkdir(exist_ok=True)
     for name, picture in pictures.items():
-        most = LARGEST if name == "inbox.png" or name.endswith(".svg") else LARGEST_OF_A_PAGE
-        if len(picture) > most:
-            print(f"{name} has {len(picture):,} bytes; {most:,} are allowed.", file=sys.stderr)
+        if len(picture) > LARGEST:
+            print(f"{name} has {len(picture):,} bytes; {LARGEST:,} are allowed.", file=sys.stderr)
             return 1
         (FOLDER / name).write_bytes(picture)
         print(f"{FOLDER / name}: {len(picture):,} bytes")
@@ -114,22 +119,22 @@ def notification(demo: Demo, profile: Path) -> bytes:
         return browser.screenshot()
 
 
-def in_airflow(demo: Demo, pages: Mapping[str, tuple[str, str]], profile: Path) -> dict[str, bytes]:
+def in_airflow(demo: Demo, pages: Mapping[str, str], profile: Path) -> dict[str, bytes]:
     """Return pictures of the pages as Airflow's UI shows them, and of the form of the connection.
 
-    :param pages: theme and path of each page, by the name of its picture
+    :param pages: the path of each page, by the name of its picture
     """
     airflow = demo.airflow
     with watching(profile) as watched:
         watched.log_in(airflow.url, airflow.token)
-        watched.browser.resize(WIDE, HEIGHT)
+        watched.choose("light")
+        watched.browser.resize(WIDE, HIGH)
         pictures = {}
-        for name, (theme, path) in pages.items():
-            watched.choose(theme)
+        for name, path in pages.items():
             watched.browser.open(f"{airflow.url}/plugin/cpaas/cpaas/{path}")
             wait_for("the page in Airflow's frame", lambda: watched.browser.run(HEADING), 60)
+            wait_for("all delivery reports", lambda: watched.browser.run(_IS_REPORTED) or None, 300)
             pictures[name] = watched.browser.screenshot()
-        watched.choose("light")
         pictures["connection.png"] = connection_form(airflow, watched.browser)
         return pictures
 
@@ -143,11 +148,12 @@ def connection_form(airflow: Standalone, browser: Browser) -> bytes:
         "extra": json.dumps({"default_region": "NG", "sender_id": "MyShop"}),
     }
     airflow.api("POST", "connections", connection)
-    browser.resize(WIDE, 2 * HEIGHT)
+    browser.resize(WIDE, HIGH + HEIGHT)
     browser.open(f"{airflow.url}/connections")
     for button in ("Edit Connection", "Extra Fields"):
         wait_for(button, lambda name=button: browser.run(_CLICK.replace("NAME", name)) or None, 60)
-    wait_for("a field of the connection", lambda: browser.run(_FIELD) or None, 60)
+    wait_for("the fields", lambda: browser.run(_IS_OPEN) or None, 60)
+    time.sleep(1)  # They unfold.
     return browser.screenshot()
 
 
@@ -158,7 +164,13 @@ const found = [...document.querySelectorAll("button")].find((one) => names(one).
 if (found) found.click();
 return Boolean(found);
 """
-_FIELD = "return document.body.textContent.includes('Default region')"
+_IS_OPEN = """
+const found = [...document.querySelectorAll("button")].find((one) => one.textContent.trim() === "Extra Fields");
+return found.getAttribute("aria-expanded") === "true";
+"""
+_IS_REPORTED = (
+    "return !document.querySelector('iframe').contentDocument.body.textContent.includes('waiting for reports')"
+)
 
 
 def log(demo: Demo) -> str:
@@ -168,8 +180,8 @@ def log(demo: Demo) -> str:
     with Path("/dev/null").open("w") as nowhere:
         console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor")
         table = Table.grid(padding=(0, 1))
-        for time, level, event in lines(max(folder.glob("attempt=*.log"))):
-            table.add_row(Text(time, "dim"), Text(level, "green"), Text(event))
+        for clock, level, event in lines(max(folder.glob("attempt=*.log"))):
+            table.add_row(Text(clock, "dim"), Text(level, "green"), Text(event))
         console.print(table)
         svg = console.export_svg(title=f"{DAG_ID} / {TASK_ID}")
     # A reader's browser asks no other host for a font.
