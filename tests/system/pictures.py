@@ -150,9 +150,9 @@ def connection_form(airflow: Standalone, browser: Browser) -> bytes:
     airflow.api("POST", "connections", connection)
     browser.resize(WIDE, HIGH + HEIGHT)
     browser.open(f"{airflow.url}/connections")
-    for button in ("Edit Connection", "Extra Fields"):
-        wait_for(button, lambda name=button: browser.run(_CLICK.replace("NAME", name)) or None, 60)
-    wait_for("the fields", lambda: browser.run(_IS_OPEN) or None, 60)
+    wait_for("the form", lambda: browser.run(_CLICK.replace("NAME", "Edit Connection")) or None, 60)
+    # The form closes what is opened while it loads the connection.
+    wait_for("its fields", lambda: browser.run(_OPEN) or None, 60, every=2)
     time.sleep(1)  # They unfold.
     return browser.screenshot()
 
@@ -164,9 +164,11 @@ const found = [...document.querySelectorAll("button")].find((one) => names(one).
 if (found) found.click();
 return Boolean(found);
 """
-_IS_OPEN = """
+_OPEN = """
 const found = [...document.querySelectorAll("button")].find((one) => one.textContent.trim() === "Extra Fields");
-return found.getAttribute("aria-expanded") === "true";
+const isOpen = found && found.getAttribute("aria-expanded") === "true";
+if (found && !isOpen) found.click();
+return isOpen;
 """
 _IS_REPORTED = (
     "return !document.querySelector('iframe').contentDocument.body.textContent.includes('waiting for reports')"
