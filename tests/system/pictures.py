@@ -148,12 +148,11 @@ def connection_form(airflow: Standalone, browser: Browser) -> bytes:
         "extra": json.dumps({"default_region": "NG", "sender_id": "MyShop"}),
     }
     airflow.api("POST", "connections", connection)
-    browser.resize(WIDE, HIGH + HEIGHT)
+    browser.resize(WIDE, HIGH)
     browser.open(f"{airflow.url}/connections")
     wait_for("the form", lambda: browser.run(_CLICK.replace("NAME", "Edit Connection")) or None, 60)
-    # The form closes what is opened while it loads the connection.
-    wait_for("its fields", lambda: browser.run(_OPEN) or None, 60, every=2)
-    time.sleep(1)  # They unfold.
+    wait_for("its fields", lambda: browser.run(_IS_SHOWN) or None, 60)
+    time.sleep(1)  # It fades in.
     return browser.screenshot()
 
 
@@ -164,12 +163,7 @@ const found = [...document.querySelectorAll("button")].find((one) => names(one).
 if (found) found.click();
 return Boolean(found);
 """
-_OPEN = """
-const found = [...document.querySelectorAll("button")].find((one) => one.textContent.trim() === "Extra Fields");
-const isOpen = found && found.getAttribute("aria-expanded") === "true";
-if (found && !isOpen) found.click();
-return isOpen;
-"""
+_IS_SHOWN = "return document.body.textContent.includes('Extra Fields')"
 _IS_REPORTED = (
     "return !document.querySelector('iframe').contentDocument.body.textContent.includes('waiting for reports')"
 )
