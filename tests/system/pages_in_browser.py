@@ -24,6 +24,10 @@ WITHIN = 60.0
 _IN_FRAME = "const frame = document.querySelector('iframe'); const page = frame && frame.contentDocument; "
 HEADING = _IN_FRAME + "const found = page && page.querySelector('h1'); return found ? found.textContent : null;"
 _ROWS = "return [...document.querySelectorAll('main tbody tr')].map((row) => row.innerText)"
+# The link and the state are lines of a larger height.
+_LINES = """
+return [...document.querySelectorAll("main tbody tr")].map((row) => Math.round((row.clientHeight - 18) / 21));
+"""
 _BACKGROUND = "return getComputedStyle(document.body).backgroundColor"
 
 
@@ -32,11 +36,11 @@ def axe_script() -> str | None:
     return AXE.read_text(encoding="utf-8") if AXE.is_file() else None
 
 
-def campaign_reference(database: Path, task_id: str) -> str:
+def campaign_reference(database: Path, task_id: str, dag_id: str = "%") -> str:
     """Return the reference of the campaign that a task sent."""
     with closing(sqlite3.connect(database)) as connection:
-        query = "SELECT reference FROM cpaas_task_progress WHERE task_id = ?"
-        return str(connection.execute(query, (task_id,)).fetchone()[0])
+        query = "SELECT reference FROM cpaas_task_progress WHERE task_id = ? AND dag_id LIKE ?"
+        return str(connection.execute(query, (task_id, dag_id)).fetchone()[0])
 
 
 def look_at_pages(watched: WatchedBrowser, url: str, reference: str) -> list[str]:
@@ -100,6 +104,8 @@ def _faults(watched: WatchedBrowser, host: str, path: str) -> Iterator[str]:
     wide, room = watched.browser.run("return [document.documentElement.scrollWidth, innerWidth]")
     if wide > room:
         yield f"is {wide} pixels wide, in a window of {room}"
+    if room == SCREENS["phone"][0] and path == "campaigns" and (lines := max(watched.browser.run(_LINES))) > 3:
+        yield f"shows a campaign in {lines} lines"
     yield from (f"axe: {rule}, {elements}" for rule, elements in watched.violations())
 
 

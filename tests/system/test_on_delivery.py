@@ -1,8 +1,12 @@
-"""A burst of campaigns that finish starts one run for each, whatever is killed in between."""
+"""A burst of campaigns that finish starts one run for each, whatever is killed in between.
+
+The same Airflow then has campaigns that are killed, whose pages are read in a browser.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections import Counter
 from functools import partial
@@ -19,20 +23,56 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     record_send_finished,
     record_send_started,
 )
+from tests.cpaas_sandbox.page.browser import CHROMIUM, DRIVER
+from tests.sandbox import Sandbox, connection_json
+from tests.system.incidents import (
+    NOT_TODAY,
+    PER_REQUEST,
+    Incident,
+    look_at_kill_and_retry,
+    look_at_unknown_requests,
+)
 from tests.system.killing.parts import API_SERVER, SCHEDULER, AirflowInParts
 from tests.system.standalone import wait_for
+from tests.system.watched_browser import watching
 from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
 
 DAGS = Path(__file__).parent / "on_delivery" / "dags"
 BURST = [f"burst-{number}" for number in range(60)]
 AFTER_KILLS = [f"later-{number}" for number in range(20)]
+INCIDENTS = ("unproven_incident", "proven_incident")
 TOLD_WITHIN = 120.0
 STARTED_WITHIN = 240.0
 
 
-@pytest.fixture
-def airflow(tmp_path):
-    running = AirflowInParts(tmp_path, DAGS, {"AIRFLOW__CPAAS__DATABASE": f"sqlite:///{tmp_path / 'store.db'}"})
+@pytest.fixture(scope="module")
+def store_file(tmp_path_factory):
+    return tmp_path_factory.mktemp("store") / "store.db"
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory):
+    """Return a sandbox for each incident, by the name of its DAG and of its connection."""
+    with contextlib.ExitStack() as stack:
+        yield {
+            name: stack.enter_context(Sandbox(tmp_path_factory.mktemp("sandbox") / f"{name}.log")) for name in INCIDENTS
+        }
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory, store_file, services):
+    running = AirflowInParts(tmp_path_factory.mktemp("airflow"), DAGS)
+    connections = {
+        f"AIRFLOW_CONN_{name.upper()}": connection_json(
+            service.connection,
+            recipients_per_request=PER_REQUEST,
+            max_concurrency=1,
+            callback_url=f"{running.url}/cpaas",
+            callback_secret=secrets.token_urlsafe(32),
+        )
+        for name, service in services.items()
+    }
+    running.settings = {**connections, "AIRFLOW__CPAAS__DATABASE": f"sqlite:///{store_file}"}
     with running:
         for dag_id in ("after_campaign", "after_failure"):
             wait_for(f"Airflow to read {dag_id}", lambda d=dag_id: running.found(f"dags/{d}"), 120.0)
@@ -42,8 +82,8 @@ def airflow(tmp_path):
 
 
 @pytest.fixture
-def store(tmp_path):
-    with open_database(f"sqlite:///{tmp_path / 'store.db'}") as opened:
+def store(store_file):
+    with open_database(f"sqlite:///{store_file}") as opened:
         yield opened
 
 
@@ -142,3 +182,15 @@ def test_starts_exactly_one_run_for_each(airflow, store):
     assert all(len(one["told"]) == 1 for one in said)
     print(f"told {at_the_kill} before the kill; {len(everything)} runs within {took:.0f} s of the new start, ", end="")
     print(f"{len(said)} batches of failures")
+
+
+@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
+def test_pages_are_true_at_each_step_of_incidents(airflow, services, store_file, tmp_path):
+    with watching(tmp_path / "profile") as watched:
+        watched.log_in(airflow.url, airflow.token)
+        unproven, proven = (Incident(airflow, services[name], store_file, watched, name) for name in INCIDENTS)
+        # A person resolves a request of the first only when it is a minute old. The second has its course meanwhile.
+        unproven.begin(tmp_path, report_delay_seconds=NOT_TODAY)
+        proven.begin(tmp_path)
+        look_at_kill_and_retry(proven)
+        look_at_unknown_requests(unproven)
