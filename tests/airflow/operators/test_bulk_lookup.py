@@ -75,7 +75,7 @@ def test_file_has_all_rows_and_each_number_is_paid_for_once(
     results = tmp_path / "new" / "out.jsonl"
     done = look_up(task_runner, numbers, results, include_columns=["name"], max_lookups=1000).run_try()
     assert done.state == "success", done.error
-    assert f"from {numbers}: max_lookups 1,000, results_path {results}" in done.log
+    assert f"max_lookups 1,000, results_path {results}" in done.log
     assert f"Creating the folder of the results file: {results.parent}." in done.log
     assert done.result == {
         "rows": 7,
