@@ -14,6 +14,6 @@ def advise(limit: str, templates: Collection[str], by_clear: str) -> str:
     if limit not in templates:
         return by_clear
     return (
-        f"{limit} is a template, and a clear of this run uses the same params. Use on_limit='ask', an Airflow Variable in "
-        "the template, or, with an idempotency_key, start a new run with another value."
+        f"{limit} is a template, and a clear of this run uses the same params. Use on_limit='ask', an Airflow Variable "
+        "in the template, or, with an idempotency_key, start a new run with another value."
     )
