@@ -90,6 +90,12 @@ def test_empty_rendering_is_refused_by_every_option_and_lifts_no_limit(name: str
         read(name, empty)
 
 
+@pytest.mark.parametrize("empty", ["", "None"])
+def test_empty_rendering_of_an_amount_names_the_param_as_its_cause(empty: str) -> None:
+    with pytest.raises(ValueError, match=r"price_per_page .*The template gave no value: check the param\."):
+        read("price_per_page", empty)
+
+
 @pytest.mark.parametrize("name", ["max_changes", "max_deletes", "max_new"])
 @pytest.mark.parametrize("value", [1.0, "1.0", "1e0", " 1.00 "])
 def test_limit_of_1_0_in_a_template_is_refused_because_it_may_stand_for_one_row(name: str, value: Any) -> None:

@@ -240,7 +240,13 @@ class CampaignOperator(CpaasOperator):
         from cpaas_provider.tasks.campaign.spec import CampaignSpec
 
         body = {name: self.rendered(name) for name in self.body_fields}
-        spec = self._build_spec(CampaignSpec, source_summary=self.source, body=body, dnd=self.dnd_options())
+        spec = self._build_spec(
+            CampaignSpec,
+            source_summary=self.source,
+            body=body,
+            dnd=self.dnd_options(),
+            templates=self._typed_templates,
+        )
         return replace(spec, send_window=None) if spec.send_window == validators.ALWAYS else spec
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:

@@ -95,11 +95,11 @@ class SyncContactsOperator(CpaasOperator):
         ``1`` is one row, and ``1.0`` is all rows. A template gives ``unlimited`` for any number. It may not give
         ``1.0``, because a param may be written like that for one row (templated)
     :param max_changes: the same for all rows that would be created, updated or deleted. A share does not limit the
-        first sync, which finds an empty map (templated)
+        first sync, which finds an empty map. ``1`` and ``1.0`` are as for ``max_deletes`` (templated)
     :param max_new: how many rows may be created if the map has rows already: a count, a share of the rows in the map,
         or ``None`` for any number. If there are more, the sync stops before its first request. A source whose keys
         changed would create each contact again. A share does not limit a sync whose source has at least half of the
-        rows in the map (templated)
+        rows in the map. ``1`` and ``1.0`` are as for ``max_deletes`` (templated)
     :param new_map: let the first sync create rows although another map has rows of the same list. Otherwise it stops
         before its first request, because the same contacts would be created twice (templated)
     :param on_duplicate_key: for rows with the same key: use the ``first``, or ``none`` of them. The others are invalid

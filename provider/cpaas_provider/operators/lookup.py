@@ -117,7 +117,7 @@ class BulkPhoneLookupOperator(CpaasOperator):
         """Return one try of the bulk lookup."""
         from cpaas_provider.tasks.contacts.bulk_lookup import BulkLookup, BulkLookupSpec
 
-        return BulkLookup(self._build_spec(BulkLookupSpec), runtime)
+        return BulkLookup(self._build_spec(BulkLookupSpec, source_summary=self.source), runtime)
 
 
 def _column_names(name: str, value: Any) -> list[str]:

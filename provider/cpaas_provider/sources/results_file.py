@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import logging
 import os
 import re
 import secrets
@@ -17,6 +18,8 @@ from typing import IO, Any, Literal
 from cpaas_provider._common.extras import describe_install
 from cpaas_provider._common.local_files import create_whole_file, make_folders
 from cpaas_provider.sources.files import redacted_path
+
+log = logging.getLogger(__name__)
 
 Columns = Mapping[str, Literal["text", "number", "flag", "recipient"]]
 """The columns of a results file. A recipient is written so that it reads back as the same: a number with its plus."""
@@ -170,6 +173,8 @@ def _create(path: Any, target: Any) -> Any:
         # No file replaces a folder, and that would fail only after everything was sent.
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     mode = results_file_mode()
+    if not final.parent.is_dir():
+        log.info("Creating the folder of the results file: %s.", final.parent)
     make_folders(final.parent, mode)
     _delete_abandoned(final)
     return create_whole_file(target, mode)

@@ -51,7 +51,9 @@ def rendered(check: Check) -> Check:
             )
         try:
             return check(name, written)
-        except ValueError:
+        except ValueError as error:
+            if isinstance(written, (str, type(None))) and _may_be_shown(written):
+                raise ValueError(f"{error} The template gave no value: check the param.") from None
             if _may_be_shown(written):
                 raise
         check(name, _Unshown(_description(written)))

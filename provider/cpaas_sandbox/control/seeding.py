@@ -47,7 +47,7 @@ class SeedRow(_Strict):
 
 
 class Lookup(_Strict):
-    """The result of a phone lookup; fields left out are derived from the number."""
+    """The result of a phone lookup; fields left out are derived from the number, and a null leaves the field out."""
 
     phone: Msisdn
     operator: str | None = None
@@ -120,7 +120,7 @@ def _insert(sandbox: Sandbox, seeding: Seeding, columns: list[Column], rows: lis
         if row.id is not None and database.row("SELECT 1 FROM contacts WHERE id = ?", [row.id]):
             raise ValueError(f"rows: there already is a row {row.id}")
         contacts.add_row(sandbox, cells, row.id)
-    results = [(item.phone, item.model_dump_json(exclude={"phone"}, exclude_none=True)) for item in seeding.lookups]
+    results = [(item.phone, item.model_dump_json(exclude={"phone"}, exclude_unset=True)) for item in seeding.lookups]
     database.many("INSERT OR REPLACE INTO seeded_lookups (phone, answer) VALUES (?, ?)", results)
     refused = dict.fromkeys(seeding.refused_recipients, "refused")
     by_kind = [*seeding.outcomes, ("refused", refused)]

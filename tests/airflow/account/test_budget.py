@@ -179,7 +179,8 @@ class TestSingleRequests:
         assert one_task(task_runner, BuyAirtimeOperator, **buy).run_try().state == "success"
         done = one_task(task_runner, BuyAirtimeOperator, **buy).run_try()
         assert (done.state, requests(task_runner, "buy_airtime")) == ("failed", 1)
-        assert "This request would cost about 100." in done.error
+        assert "This request would cost about 100. Nothing was bought." in done.error
+        assert "what is left" not in done.error
 
     def test_passcode_needs_a_price_and_counts_it(self, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", daily_budget=5)

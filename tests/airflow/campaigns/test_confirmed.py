@@ -37,6 +37,7 @@ class TestMaxRecipients:
         assert "continues with `max_recipients` 6." in shown
         done = answer(run, TASK, "Approve").run_try()
         assert (done.state, done.number, count_messages(task_runner)) == ("success", 1, Counter(digits(6))), done.error
+        assert "max_recipients 5, confirmed: 6" in done.log
 
     def test_form_names_no_recipient_and_no_text(self, task_runner: TaskRunner) -> None:
         shown = form(asking(task_runner, rows(6), max_recipients=5), TASK)

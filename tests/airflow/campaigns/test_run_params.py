@@ -73,12 +73,18 @@ def test_params_of_one_run_set_limits_and_switches(task_runner: TaskRunner, nati
     assert (tested.state, tested.result["sent"]) == ("success", 1), tested.error
     many = run_of(task_runner, rows(4, 10), native=native, max_recipients=3)
     assert "has 5 recipients, more than max_recipients (3)" in many.error
+    kept = " is a template, and a clear of this run uses the same params. Use on_limit='ask'"
+    assert f"max_recipients{kept}" in many.error
     dear = run_of(task_runner, rows(4, 10), native=native, max_charge=2 * PRICE)
     assert counts(dear.report) == {"sent": 2, "not_sent": 3}
+    assert f"max_charge{kept}" in dear.error
+    assert "clear the task" not in f"{many.error}{dear.error}"
     done = run_of(task_runner, rows(4, 20), native=native)
     assert (done.state, counts(done.result)) == ("success", {"sent": 5}), done.error
     capped = run_of(task_runner, rows(4, 20), native=native, most_messages=1)
     assert (capped.state, capped.report["sent"], capped.report["frequency_capped"]) == ("skipped", 0, 5)
+    poor = run_of(task_runner, rows(4, 10), native=native, min_balance=10**9, most_messages=9)
+    assert f"Top up the account and clear the task to send the rest. min_balance{kept}" in poor.error
 
 
 @pytest.mark.usefixtures("own_database")
@@ -87,6 +93,8 @@ def test_unlimited_lifts_each_limit_and_always_lifts_the_send_window(task_runner
     lifted = {**dict.fromkeys(LIMITS, "unlimited"), "send_window": "always"}
     done = run_of(task_runner, rows(120, 100), native=native, **lifted)
     assert (done.state, done.result["sent"]) == ("success", 121), done.error
+    for words in ("max_recipients unlimited", "max_charge unlimited", "min_balance unlimited", "send_window always"):
+        assert words in done.log
 
 
 @pytest.mark.parametrize("native", [False, True])

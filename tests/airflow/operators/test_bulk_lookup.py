@@ -72,9 +72,11 @@ def test_lines_of_delimiters_are_no_rows(task_runner: TaskRunner, numbers: str, 
 def test_file_has_all_rows_and_each_number_is_paid_for_once(
     task_runner: TaskRunner, numbers: str, tmp_path: Path
 ) -> None:
-    results = tmp_path / "out.jsonl"
-    done = look_up(task_runner, numbers, results, include_columns=["name"]).run_try()
+    results = tmp_path / "new" / "out.jsonl"
+    done = look_up(task_runner, numbers, results, include_columns=["name"], max_lookups=1000).run_try()
     assert done.state == "success", done.error
+    assert f"max_lookups 1,000, results_path {results}" in done.log
+    assert f"Creating the folder of the results file: {results.parent}." in done.log
     assert done.result == {
         "rows": 7,
         "found": 7,

@@ -275,12 +275,12 @@ def check_changes(
             f"{would}, and max_new allows {allowed}. The map has {counted(plan.mapped, 'row')}, and the source has "
             f"{plan.known:,} of these. Nothing was sent. If the source writes keys in another form now, such as 1.0 "
             "for 1, correct it. If it has other contacts, set map_name to another map, and new_map=True. If the rows "
-            "are new, set max_new='unlimited' for one run.",
+            "are new, start a run with max_new='unlimited', or set on_limit='ask' and confirm it.",
             exceeded,
         )
     raise TooManyChangesError(
         f"{would}, and {name} allows {allowed}. Nothing was sent. See that the source is complete. To let it happen, "
-        f"raise {name} for one run.",
+        f"start a run with a higher {name}, or set on_limit='ask' and confirm it.",
         exceeded,
     )
 

@@ -168,10 +168,12 @@ class ConnectionBudget:
         period = full.period
         what = f"{period.option} ({format_amount(period.limit)}) of connection {self.conn_id!r}"
         cost = f" This request would cost about {format_amount(full.cost)}." if full.cost else ""
+        nothing = "was bought" if operation == "buy_airtime" else "more was sent"
+        rest = " It sends what is left." if operation in _MESSAGES else ""
         return CpaasBudgetReachedError(
             f"{what} is reached: {format_amount(full.spent)} is spent or reserved in {period.name} "
-            f"({self.options.zone}).{cost} Nothing more was sent. Raise {period.option}, or wait for the next period. "
-            "Then clear the task, or run the command again. It sends what is left.",
+            f"({self.options.zone}).{cost} Nothing {nothing}. Raise {period.option}, or wait for the next period. "
+            f"Then clear the task, or run the command again.{rest}",
             operation=operation,
         )
 

@@ -7,7 +7,7 @@ import contextlib
 import gc
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -17,6 +17,7 @@ from cpaas_provider.api.amounts import Amount, counted, to_decimal_or_none
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.batcher import Batcher
 from cpaas_provider.sending.campaign.content import CampaignDelivery, Content
+from cpaas_provider.sending.campaign.guards.advice import advise
 from cpaas_provider.sending.campaign.guards.budget import Budget
 from cpaas_provider.sending.campaign.guards.circuit_breaker import MOST_IDENTICAL_REJECTIONS
 from cpaas_provider.sending.campaign.guards.dnd import DndFilter, LookupsFailedError
@@ -69,6 +70,7 @@ class CampaignOptions:
 
     :param window: the most requests that may be pending (``max_pending_requests``)
     :param max_charge_of_all: ``max_charge`` of all partitions together
+    :param templates: the limits that are templates
     :param outcome_file: whether a results file is written
     :param in_flight: the most requests that may be in flight; ``None`` for as many as ``window``
     """
@@ -80,6 +82,7 @@ class CampaignOptions:
     max_recipients: int | None = None
     max_charge: Amount | None = None
     max_charge_of_all: Amount | None = None
+    templates: Collection[str] = ()
     min_balance: Amount | None = None
     price_per_page: Amount | None = None
     refuse_missing_charge: bool = False
@@ -309,6 +312,7 @@ class Campaign:
             spending,
             refuse_missing_charge=options.refuse_missing_charge,
             max_charge_of_all=to_decimal_or_none(options.max_charge_of_all),
+            templates=options.templates,
         )
 
     async def _report_progress(self, progress: Progress) -> None:
@@ -364,7 +368,10 @@ class Campaign:
             where = " in all partitions, with the duplicates of other partitions" if other_partitions else ""
             raise TooManyRecipientsError(
                 f"The campaign has {counted(recipients, 'recipient')}{where}, more than max_recipients ({limit}) "
-                "allows. Nothing was sent in this try. Check the source, or raise max_recipients and clear the task.",
+                "allows. Nothing was sent in this try. Check the source. "
+                + advise(
+                    "max_recipients", self.options.templates, "If it is right, raise max_recipients and clear the task."
+                ),
                 recipients,
             )
 

@@ -58,18 +58,30 @@ def begins(
     return f"{task_type} begins on connection {conn_id!r}{origin}{_after([*words, *named])}."
 
 
-def campaign_limits(spec: CampaignSpec, connection: CpaasConnection, partition: Partition) -> list[str]:
-    """Return what the first line of a campaign names: its rates and its limits."""
+def campaign_limits(
+    spec: CampaignSpec, connection: CpaasConnection, partition: Partition, confirmed: Mapping[str, int | str]
+) -> list[str]:
+    """Return what the first line of a campaign names: its rates and its limits.
+
+    :param confirmed: the limits that a user confirmed in place of the author's
+    """
     settings = connection.settings
     words = [
         f"at most {counted(connection.recipients_per_request, 'recipient')} per request",
         f"{settings.requests_per_second:g} requests per second",
         f"{settings.max_concurrency} at a time",
-        *_named(spec.limits),
     ]
+    for name, limit in spec.limits.items():
+        value = "unlimited" if limit is None and name in spec.templates else limit
+        words += [
+            f"{word}, confirmed: {_written(name, confirmed[name])}" if name in confirmed else word
+            for word in _named({name: value})
+        ]
     if spec.send_window is not None:
         zone = spec.timezone or f"by column {spec.timezone_column}"
         words.append(f"send_window {' to '.join(map(str, spec.send_window))} {zone}")
+    elif "send_window" in spec.templates:
+        words.append("send_window always")
     if spec.dnd is not None:
         words.append(f"skip_dnd (lookups cached for {_span(spec.dnd.lookup_ttl)})")
     return [*words, *_named({"partition": partition.label})]

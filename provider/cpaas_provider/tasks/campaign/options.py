@@ -62,6 +62,7 @@ def build_options(
         max_recipients=int(confirmed.get("max_recipients", spec.max_recipients or 0)) or None,
         max_charge=max_charge,
         max_charge_of_all=max_charge_of_all,
+        templates=spec.templates,
         min_balance=Decimal(confirmed["min_balance"]) if "min_balance" in confirmed else spec.min_balance,
         price_per_page=spec.price_per_page,
         refuse_missing_charge=spec.on_missing_charge == "fail",

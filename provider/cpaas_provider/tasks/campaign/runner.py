@@ -96,12 +96,13 @@ class CampaignRunner(BulkAttempt):
         :return: the report
         """
         spec, log = self._spec, self._runtime.log
-        limits = task_log.campaign_limits(spec, self._connection, self._partition)
+        asked = self._confirmations.read() if self._confirmations else None
+        confirmed = asked.confirmed if asked else {}
+        limits = task_log.campaign_limits(spec, self._connection, self._partition, confirmed)
         self._runtime.log_begin(f", from {spec.source_summary}", limits)
         self._check_results_file()
-        asked = self._confirmations.read() if self._confirmations else None
         try:
-            campaign = self._prepare(asked.confirmed if asked else {})
+            campaign = self._prepare(confirmed)
         except OSError as error:
             raise PreflightError(
                 f"The plan of the campaign could not be made ({error.strerror}). Nothing was sent in this try.",

@@ -24,6 +24,7 @@ class CampaignSpec:
     :param source_summary: the source as Airflow shows it
     :param body: the fields of the request that are the same for all recipients, without the sender
     :param text_fields: the names of those that may have placeholders
+    :param templates: the names of the limits and switches that are templates
     """
 
     operation: str
@@ -74,6 +75,7 @@ class CampaignSpec:
     dnd: DndOptions | None
     on_limit: str
     confirmation_timeout: timedelta | None
+    templates: frozenset[str] = frozenset()
 
     @property
     def limits(self) -> dict[str, Any]:

@@ -60,9 +60,13 @@ class LookupLimitError(SendingError):
 
 @dataclass(frozen=True, kw_only=True)
 class BulkLookupSpec:
-    """A bulk lookup as its operator was given it. The operator's arguments explain each."""
+    """A bulk lookup as its operator was given it. The operator's arguments explain each.
+
+    :param source_summary: the source as Airflow shows it
+    """
 
     source: Any = field(repr=False)
+    source_summary: Any
     phone_column: str
     include_columns: Sequence[str]
     results_path: Any
@@ -100,7 +104,9 @@ class BulkLookup(BulkAttempt):
         :return: the report
         """
         spec, runtime = self._spec, self._runtime
-        runtime.log_begin()
+        limit = "unlimited" if spec.max_lookups is None else f"{spec.max_lookups:,}"
+        words = [f"max_lookups {limit}", f"results_path {redacted_path(spec.results_path)}"]
+        runtime.log_begin(f", from {spec.source_summary}", words)
         self._check_results_file()
         # A path that is None after rendering fails here, before numbers are paid for.
         path = self._results_file

@@ -38,11 +38,12 @@ def answer_for(phone: str) -> dict[str, Any]:
 
 
 def look_up(sandbox: Sandbox, request: Request) -> dict[str, Any]:
-    """Answer GET /lookup/phone; seeded fields replace the derived ones."""
+    """Answer GET /lookup/phone; seeded fields replace the derived ones, and a null removes one."""
     phone = request.fields["phone"]
     charge = sandbox.account.charge(sandbox.account.prices["lookup"]).amount
     seeded = sandbox.database.row("SELECT answer FROM seeded_lookups WHERE phone = ?", [phone])
-    answer = answer_for(phone) | (json.loads(seeded["answer"]) if seeded else {})
+    merged = answer_for(phone) | (json.loads(seeded["answer"]) if seeded else {})
+    answer = {name: value for name, value in merged.items() if value is not None}
     values = [phone, json.dumps(answer), charge, sandbox.clock.now()]
     sandbox.database.execute("INSERT INTO lookups (recipient, answer, charge, created) VALUES (?, ?, ?, ?)", values)
     sandbox.counters.add("lookups")

@@ -125,6 +125,13 @@ def test_seeded_lookup_precedes_the_derived_one(sandbox: Harness) -> None:
     assert found == derived | {"dnd": not derived["dnd"], "operator": "Moon"}
 
 
+def test_seeded_null_leaves_the_field_out_of_the_lookup(sandbox: Harness) -> None:
+    unknown = {"operator": None, "country": None, "dnd": None}
+    sandbox.control("POST", "seed", {"lookups": [{"phone": ADA, **unknown}]})
+    found = sandbox.ok("GET", "/lookup/phone", {"phone": ADA})
+    assert found == {name: value for name, value in answer_for(ADA).items() if name not in unknown}
+
+
 def test_invalid_lookup_is_refused(sandbox: Harness) -> None:
     assert set(sandbox.refused(400, "GET", "/lookup/phone", {"phone": "0803"})) == {"phone"}
     assert sandbox.refused(400, "GET", "/lookup/phone", {}) == {"phone": "missing"}

@@ -76,7 +76,7 @@ def test_keys_in_another_form_create_nothing(own: Database) -> None:
         "The map has 10 rows, and the source has 0 of these",
         "such as 1.0 for 1",
         "new_map=True",
-        "max_new='unlimited' for one run",
+        "start a run with max_new='unlimited', or set on_limit='ask'",
     ):
         assert words in str(refused.error)
     assert "9.0" not in str(refused.error)

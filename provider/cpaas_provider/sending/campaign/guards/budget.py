@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from cpaas_provider.api.amounts import Amount, format_amount, known_cost, known_figure, to_decimal
+from cpaas_provider.sending.campaign.guards.advice import advise
 from cpaas_provider.sending.campaign.guards.spending import Spending
 from cpaas_provider.sending.errors import SendingError
 
@@ -60,6 +62,7 @@ class Budget:
     :param spending: counts what the requests of all tries cost
     :param refuse_missing_charge: end the campaign if a response returns no charge
     :param max_charge_of_all: the most that all partitions may cost together. The balance shows what all of them spend
+    :param templates: the limits that are templates
     """
 
     max_charge: Decimal | None = None
@@ -67,6 +70,7 @@ class Budget:
     spending: Spending = field(default_factory=Spending)
     refuse_missing_charge: bool = False
     max_charge_of_all: Decimal | None = None
+    templates: Collection[str] = ()
     reserved: Decimal = field(default=_NOTHING, init=False)
     """The money reserved for requests in flight."""
     under_way: int = field(default=0, init=False)
@@ -214,7 +218,7 @@ class Budget:
             return BudgetReachedError(
                 f"max_charge ({format_amount(self.max_charge)}) is reached: "
                 f"{format_amount(spending.total)} was charged{unknown}.{fell}{price} "
-                "Raise max_charge and clear the task to send the rest.",
+                + advise("max_charge", self.templates, "Raise max_charge and clear the task to send the rest."),
                 ReachedLimit(
                     "max_charge",
                     self.max_charge or _NOTHING,
@@ -226,6 +230,7 @@ class Budget:
         return BudgetReachedError(
             f"min_balance ({format_amount(self.min_balance)}) is reached: "
             f"the balance is {format_amount(balance)}{unknown}.{price} "
-            "Top up the account, or lower min_balance, and clear the task to send the rest.",
+            "Top up the account and clear the task to send the rest. "
+            + advise("min_balance", self.templates, "A lower min_balance helps, too."),
             ReachedLimit("min_balance", self.min_balance or _NOTHING, balance - committed, spending.unit_price),
         )
