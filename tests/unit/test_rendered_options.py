@@ -84,14 +84,14 @@ def test_rendered_value_becomes_one_of_the_type_of_the_option(name: str, value: 
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("empty", ["", "  ", "None", "null", "nan", "NaN", "[]", "()"])
-def test_empty_rendering_is_refused_by_every_option_and_lifts_no_limit(name: str, empty: str) -> None:
+@pytest.mark.parametrize("empty", ["", "  ", None, "None", "null", "nan", "NaN", "[]", "()"])
+def test_empty_rendering_is_refused_by_every_option_and_lifts_no_limit(name: str, empty: str | None) -> None:
     with pytest.raises(ValueError, match=name):
         read(name, empty)
 
 
-@pytest.mark.parametrize("empty", ["", "None"])
-def test_empty_rendering_of_an_amount_names_the_param_as_its_cause(empty: str) -> None:
+@pytest.mark.parametrize("empty", ["", "None", None])
+def test_empty_rendering_of_an_amount_names_the_param_as_its_cause(empty: str | None) -> None:
     with pytest.raises(ValueError, match=r"price_per_page .*The template gave no value: check the param\."):
         read("price_per_page", empty)
 

@@ -49,17 +49,23 @@ def rendered(check: Check) -> Check:
                 f"{name} is 1.0, which may stand for one row or for all rows. Write 1 for one row, or "
                 f'"{UNLIMITED}" for all rows.'
             )
+        if written is None:
+            # Of a limit it would mean that there is none. That is written as "unlimited".
+            raise ValueError(f"{name} is None. {_NO_VALUE}")
         try:
             return check(name, written)
         except ValueError as error:
-            if isinstance(written, (str, type(None))) and _may_be_shown(written):
-                raise ValueError(f"{error} The template gave no value: check the param.") from None
+            if isinstance(written, str) and _may_be_shown(written):
+                raise ValueError(f"{error} {_NO_VALUE}") from None
             if _may_be_shown(written):
                 raise
         check(name, _Unshown(_description(written)))
         raise ValueError(f"{name} cannot be used.")
 
     return read
+
+
+_NO_VALUE = "The template gave no value: check the param."
 
 
 class _Unshown(str):

@@ -366,12 +366,11 @@ class Campaign:
         recipients, limit = self.recipients() + other_partitions, self.options.max_recipients
         if limit is not None and recipients > limit:
             where = " in all partitions, with the duplicates of other partitions" if other_partitions else ""
+            by_clear = "If it is right, raise max_recipients and clear the task."
+            advice = advise("max_recipients", self.options.templates, by_clear)
             raise TooManyRecipientsError(
                 f"The campaign has {counted(recipients, 'recipient')}{where}, more than max_recipients ({limit}) "
-                "allows. Nothing was sent in this try. Check the source. "
-                + advise(
-                    "max_recipients", self.options.templates, "If it is right, raise max_recipients and clear the task."
-                ),
+                f"allows. Nothing was sent in this try. Check the source. {advice}",
                 recipients,
             )
 
