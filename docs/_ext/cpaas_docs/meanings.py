@@ -6,7 +6,8 @@ A name without a meaning here fails the build.
 from __future__ import annotations
 
 COLUMNS = {
-    "row": "Number of the row in the source, from 1. 0 is a test recipient. Empty for one gone from the source.",
+    "row": "Number of the row in the source, from 1. In a CSV or JSON Lines file it is the line: the header of a CSV "
+    "is line 1. 0 is a test recipient. Empty for one gone from the source.",
     "recipient": "The phone number with its plus, or the email address. Empty for a row that is invalid or gone.",
     "outcome": "One of the values below.",
     "reference": "Reference of the request. Logs, errors and the journal use the same.",

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from enum import Enum
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from cpaas_docs import docstrings
 from cpaas_docs.docstrings import Docstring
@@ -96,7 +96,7 @@ def methods(path: str, level: int = 4) -> Iterator[str]:
         yield from _signature(method, name)
         yield doc.text
         yield ""
-        taken = [one for one in inspect.signature(method).parameters.values() if one.name in doc.params]
+        taken = [one for one in _parameters_of(method) if one.name in doc.params]
         yield from _title("Arguments" if taken else "")
         yield from parameters(taken, doc.params, owner)
         yield from _returned(doc)
@@ -172,7 +172,7 @@ def objects(kind: str, *rest: str) -> Iterator[tuple[str, str, str]]:
 def arguments(what: Any) -> list[inspect.Parameter]:
     """Return what a class or function takes: of a class also from its bases in this package, not from Airflow's."""
     if not inspect.isclass(what):
-        return list(inspect.signature(what).parameters.values())
+        return _parameters_of(what)
     found: dict[str, inspect.Parameter] = {}
     for base in what.__mro__:
         for one in own_arguments(base):
@@ -184,9 +184,24 @@ def own_arguments(kind: type) -> list[inspect.Parameter]:
     """Return what a class of ours takes by its own ``__init__``."""
     if not kind.__module__.startswith(PACKAGE) or "__init__" not in kind.__dict__:
         return []
-    taken = inspect.signature(kind.__dict__["__init__"]).parameters.values()
+    taken = _parameters_of(kind.__dict__["__init__"])
     starred = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     return [one for one in taken if one.name != "self" and one.kind not in starred]
+
+
+def _parameters_of(function: Any) -> list[inspect.Parameter]:
+    """Return what a function takes, with the values of a type that is a name for them."""
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    return [
+        one.replace(annotation=" | ".join(_values_of(names.get(kind), kind) for kind in one.annotation.split(" | ")))
+        if isinstance(one.annotation, str)
+        else one
+        for one in inspect.signature(function).parameters.values()
+    ]
+
+
+def _values_of(alias: object, name: str) -> str:
+    return f"Literal[{', '.join(map(repr, get_args(alias)))}]" if get_origin(alias) is Literal else name
 
 
 def shown(default: object) -> str:
