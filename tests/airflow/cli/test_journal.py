@@ -593,7 +593,9 @@ def test_list_and_show_name_the_next_probe_of_a_deferred_task(
     until = datetime.fromisoformat(deferred.trigger[1]["until"]).isoformat(timespec="seconds")
     for said in (journal("list", "--output", "json"), journal("show", *ids, "--output", "json")):
         assert [line["next_probe"] for line in said.lines] == [until]
-    assert f"At {until} a task looks for proof by itself, before it sends (next_probe)" in journal("list").out
+    hint = journal("list").out
+    assert f"At {until} a task continues, and looks for proof by itself (next_probe)" in hint
+    assert "A campaign first sends to the remaining recipients." in hint
     monkeypatch.setattr(OtpRecordProbe, "max_wait", timedelta())
     assert run.run_to_end()[-1].state == "failed"
     # No try follows by itself, so no probe does.

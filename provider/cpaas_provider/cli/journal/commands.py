@@ -285,7 +285,7 @@ def _in_flight(instance: Instance, journal: JournalView) -> list[RequestRecord]:
 
 
 def _next_probe(instance: Instance) -> datetime | None:
-    """Return when the next try of a task instance begins by itself. Each try probes before it sends."""
+    """Return when the next try of a task instance begins by itself, which probes."""
     return read_next_run((instance.dag_id, instance.run_id, instance.task_id, instance.map_index))
 
 

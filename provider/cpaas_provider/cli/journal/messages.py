@@ -58,8 +58,9 @@ def what_to_do(unresolved: Sequence[tuple[Instance, RequestRecord]], next_probe:
     which += f" --map-index {instance.map_index}" if instance.map_index >= 0 else ""
     entries = [entry for _, entry in unresolved]
     waiting = (
-        f"At {next_probe} a task looks for proof by itself, before it sends (next_probe): the record of a passcode, or "
-        "a delivery report if the request had a callback URL. Wait for it, or resolve them before.\n"
+        f"At {next_probe} a task continues, and looks for proof by itself (next_probe): the record of a "
+        "passcode, or a delivery report if the request had a callback URL. A campaign first sends to the remaining "
+        "recipients. Wait for it, or resolve them before.\n"
         if next_probe
         else ""
     )

@@ -77,9 +77,11 @@ def campaign_limits(spec: CampaignSpec, connection: CpaasConnection, partition: 
 
 def planned(report: Mapping[str, Any], rows: int) -> str:
     """Return the counts of the rows of a source."""
-    earlier = f" ({report['sent']:,} accepted in an earlier try)" if report["sent"] else ""
+    earlier = [f"{report['sent']:,} accepted in an earlier try"] if report["sent"] else []
+    earlier += [f"{report['unknown_recipients']:,} unknown, held back"] if report["unknown_recipients"] else []
+    tries = f" ({'; '.join(earlier)})" if earlier else ""
     return (
-        f"Planned: {counted(rows, 'row')} read, {counted(report['not_sent'], 'recipient')} to send to{earlier}. "
+        f"Planned: {counted(rows, 'row')} read, {counted(report['not_sent'], 'recipient')} to send to{tries}. "
         f"Left out: {_left_out(report)}."
     )
 
