@@ -63,7 +63,7 @@ def campaign_limits(spec: CampaignSpec, connection: CpaasConnection, partition: 
     settings = connection.settings
     words = [
         f"at most {counted(connection.recipients_per_request, 'recipient')} per request",
-        f"{settings.requests_per_second:g} requests per second",
+        f"{counted(settings.requests_per_second, 'request')} per second",
         f"{settings.max_concurrency} at a time",
         *_named(spec.limits),
     ]
