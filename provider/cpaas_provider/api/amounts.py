@@ -65,9 +65,8 @@ def format_amount(amount: Amount | None) -> str:
 
 def counted(number: float, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: ``1 duplicate``, ``2,000 duplicates``, ``2.5 requests``."""
-    return (
-        f"{f'{number:,}' if isinstance(number, int) else f'{number:g}'} {noun if number == 1 else plural or f'{noun}s'}"
-    )
+    figure = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{figure} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def span(seconds: float) -> str:
