@@ -116,6 +116,14 @@ class TestEarlierTry:
             run.clear().run_try().log, "An earlier try made this request. Nothing is sent again"
         )
 
+    def test_plan_of_a_retry_names_unknown_recipients_that_are_held_back(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner, 1)
+        task_runner.sandbox.control(*fault("send_sms", "cut_before", times=1))
+        run = sms(task_runner, rows(3))
+        assert "held back" not in run.run_try().log
+        line = logged(run.clear().run_try().log, "Planned:")
+        assert "0 recipients to send to (2 accepted in an earlier try; 1 unknown, held back)." in line
+
     def test_log_of_a_retry_without_requests_names_the_earlier_try(self, task_runner: TaskRunner) -> None:
         run = sms(task_runner, rows(3), post_execute=FailsAfterSend(1))
         *_, second = run.run_to_end()

@@ -63,9 +63,10 @@ def format_amount(amount: Amount | None) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun: ``1 duplicate``, ``2,000 duplicates``."""
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+def counted(number: float, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun: ``1 duplicate``, ``2,000 duplicates``, ``2.5 requests``."""
+    figure = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{figure} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def span(seconds: float) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 
 from sqlalchemy import Connection, delete, insert, select
 
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.default_file import may_exist
 from cpaas_provider.database.recipients.locks import lock_for_writing
@@ -51,7 +52,7 @@ class Pruner(BackgroundJob):
         deleted = 0
         for table, number in prune(database, before, now - lookups):
             if number:
-                log.info("Retention: deleted %d rows of %s.", number, table)
+                log.info("Retention: deleted %s of %s.", counted(number, "row"), table)
             deleted += number
             if self._stopping.is_set():
                 break

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.core import Call
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
 from cpaas_provider.api.recipients.reader import recipient_key
@@ -199,8 +200,8 @@ class SingleSendState(SendRequests):
                 await in_thread(partial(self.frequency_cap.release, unsent))
         except Exception as error:  # noqa: BLE001 - a failed release must not hide how the send ended
             log.warning(
-                "Messages to %d recipients were not sent, and still count for the frequency cap (%s).",
-                len(unsent),
+                "Messages to %s were not sent, and still count for the frequency cap (%s).",
+                counted(len(unsent), "recipient"),
                 type(error).__name__,
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -465,14 +466,17 @@ class TestListAndShow:
             assert campaign.batches[0].body not in said.out
             assert "2348" not in said.out
 
-    def test_pending_requests_of_a_running_try_are_not_listed_as_unresolved(
+    def test_pending_requests_of_a_running_try_are_in_flight_and_not_unresolved(
         self, campaign: Campaign, journal: Journal
     ) -> None:
         campaign.leave_pending(seconds_ago=1)
         assert len(journal("list", "--output", "json").lines) == 2
         campaign.set_state("running")
-        assert journal("list", "--output", "json").lines == []
-        assert "No unresolved requests." in journal("show", *campaign.ids).out
+        said = journal("list", "--output", "json")
+        assert [(line["recipients"], line["reason"]) for line in said.lines] == [(4, "2 requests together")]
+        for text in (said.err, journal("show", *campaign.ids).out):
+            assert "In flight: 2 requests to 4 recipients, in tasks that Airflow shows as running." in text
+            assert not re.search("Unresolved:|No unresolved", text)
 
 
 class TestServersBackend:

@@ -396,12 +396,31 @@ class TestList:
         assert found("--state", "all", "--run-id", other.ids[1]) == [other.reference]
         assert found("--state", "all", "--task-id", "nothing") == []
 
-    def test_pending_request_of_a_running_try_is_not_listed_as_unresolved(self, send: Send, journal: Journal) -> None:
+    def test_pending_request_of_a_running_try_is_in_flight_and_not_unresolved(
+        self, send: Send, journal: Journal
+    ) -> None:
         send.leave_pending(seconds_ago=1)
-        assert len(journal("list", "--output", "json").lines) == 1
+        (line,) = journal("list", "--output", "json").lines
+        assert line["reference"] == send.reference
         send.set_state("running")
-        assert journal("list", "--output", "json").lines == []
+        said = journal("list", "--output", "json")
+        (line,) = said.lines
+        assert [line[name] for name in ("task_state", "state", "recipients", "reference", "reason")] == [
+            *("running", "pending", 2, None, "1 request together"),
+        ]
+        for shown in (said, journal("list", "--state", "pending"), journal("show", *send.ids)):
+            text = shown.out + shown.err
+            assert shown.status == 0
+            assert "In flight: 1 request to 2 recipients, in tasks that Airflow shows as running. If such a" in text
+            assert not re.search("Unresolved:|No unresolved", text)
         assert len(journal("list", "--state", "pending", "--output", "json").lines) == 1
+
+    def test_list_of_another_state_does_not_deny_unresolved_requests(self, send: Send, journal: Journal) -> None:
+        Send(send.task_runner, phone("ngozi")).run.run_try()
+        for filters in (("--state", "accepted"), ("--state", "all", "--limit", "1")):
+            said = journal("list", *filters)
+            assert "send_sms" in said.out
+            assert "No unresolved requests" not in said.out
 
     def test_list_pages_up_to_a_limit(
         self, task_runner: TaskRunner, journal: Journal, monkeypatch: pytest.MonkeyPatch
@@ -574,7 +593,9 @@ def test_list_and_show_name_the_next_probe_of_a_deferred_task(
     until = datetime.fromisoformat(deferred.trigger[1]["until"]).isoformat(timespec="seconds")
     for said in (journal("list", "--output", "json"), journal("show", *ids, "--output", "json")):
         assert [line["next_probe"] for line in said.lines] == [until]
-    assert f"At {until} a task looks for proof by itself, before it sends (next_probe)" in journal("list").out
+    hint = journal("list").out
+    assert f"At {until} a task continues, and looks for proof by itself (next_probe)" in hint
+    assert "A campaign first sends to the remaining recipients." in hint
     monkeypatch.setattr(OtpRecordProbe, "max_wait", timedelta())
     assert run.run_to_end()[-1].state == "failed"
     # No try follows by itself, so no probe does.

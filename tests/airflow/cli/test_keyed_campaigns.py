@@ -91,7 +91,7 @@ class TestListAndShow:
             line["reference"] for line in journal("list", "--output", "json").lines
         ]
 
-    def test_pending_request_of_a_running_task_is_not_listed_as_unresolved(
+    def test_pending_request_of_a_running_task_is_in_flight_and_not_unresolved(
         self, task_runner: TaskRunner, journal: Journal, database: Database
     ) -> None:
         limit_batches(task_runner, 2)
@@ -105,7 +105,9 @@ class TestListAndShow:
             at_work.delete(key)
         said = journal("show", *ids(run))
         assert "task instance of another run is working on it now." in said.out
-        assert "No unresolved requests." in said.out
+        assert "In flight: 1 request to 2 recipients, in tasks that Airflow or the lease of the campaign" in said.out
+        assert "and the lease ends (5 min after its last write)." in said.out
+        assert "No unresolved requests." not in said.out
         at_work.release()
         assert "Unresolved: 1 request to 2 recipients." in journal("show", *ids(run)).out
 

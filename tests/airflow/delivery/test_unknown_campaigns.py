@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from cpaas_provider.cli.journal import commands
+from cpaas_provider.database.schema.activity import task_progress
 from cpaas_provider.database.schema.delivery import requests, sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.tracking.counts import SendCounts, read_sends
@@ -273,3 +275,23 @@ def test_resolution_whose_command_was_killed_before_it_reached_the_database_is_r
     assert [row.expected for row in received.rows(sends)] == [3 if is_sent else 1]
     journal("resolve", *options)
     assert [row.expected for row in received.rows(sends)] == [3 if is_sent else 1]
+
+
+def test_resolve_without_callback_url_names_the_campaign_whose_figures_it_changed(
+    task_runner: TaskRunner, received: Received, journal: Callable[..., CommandResult]
+) -> None:
+    limit_batches(task_runner, 1, timeout=test_callbacks.TIMEOUT)
+    task_runner.sandbox.control(*fault("send_sms", "cut_before", times=2))
+    run = campaigns.sms(task_runner, rows(3, 2300), on_unknown="skip")
+    campaign = run.run_try().result["reference"]
+
+    def figures() -> list[int]:
+        (row,) = (row for row in received.rows(task_progress) if row.reference == campaign)
+        return [json.loads(row.figures)[name] for name in ("sent", "unknown_recipients")]
+
+    assert figures() == [1, 2]
+    said = journal("resolve", "--sent", run.dag.dag_id, run.run_id, "campaign", "--yes")
+    assert said.status == 0, said.err
+    assert f"Recorded in the figures of the campaign: 2 requests of {campaign}, in sqlite:" in said.out
+    assert "nothing was changed there" not in said.out
+    assert figures() == [3, 0]

@@ -51,3 +51,8 @@ def test_count_of_one_has_no_plural(number: int, words: str) -> None:
 
 def test_count_uses_an_irregular_plural() -> None:
     assert (amounts.counted(1, "entry", "entries"), amounts.counted(2, "entry", "entries")) == ("1 entry", "2 entries")
+
+
+@pytest.mark.parametrize(("number", "words"), [(1.0, "1 request"), (2.5, "2.5 requests"), (50.0, "50 requests")])
+def test_counted_rate_has_its_noun(number: float, words: str) -> None:
+    assert amounts.counted(number, "request") == words

@@ -68,7 +68,11 @@ class TestContactSyncs:
 
     @pytest.mark.parametrize(
         ("causes", "shown"),
-        [({"rejected": 1200, "missing_skipped": 5}, "1,200 rejected 5 missing skipped"), ({}, "nothing")],
+        [
+            ({"rejected": 1200, "missing_skipped": 5}, "1,200 rejected 5 missing rows skipped"),
+            ({"invalid_rows": 1, "missing_skipped": 1}, "1 invalid row 1 missing row skipped"),
+            ({}, "nothing"),
+        ],
     )
     def test_page_names_what_differs_from_the_source(
         self, database: Database, reader: TestClient, causes: dict[str, int], shown: str

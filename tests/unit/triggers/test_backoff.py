@@ -121,7 +121,7 @@ class TestOverloadReporter:
         reporter.report(10.0, 8)
         clock.now += 600
         reporter.report(10.0, 8)
-        assert logged(caplog) == [f"{count} sensors wait for passcodes on connection 'here'" for count in (101, 5000)]
+        assert logged(caplog) == [f"{count:,} sensors wait for passcodes on connection 'here'" for count in (101, 5000)]
 
     def test_load_around_the_limit_is_logged_once(self, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
         reporter = OverloadReporter("here")

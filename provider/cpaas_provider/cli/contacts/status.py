@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from typing import Any
 
@@ -97,7 +96,8 @@ def _more(status: overview.MapStatus) -> dict[str, Any]:
             }
             for lease in status.leases
         ],
-        "values": status.values,
+        "cursor": status.cursor,
+        "key_columns": status.key_columns,
         "unknown": [
             {"source_row": entry.source_row, "requested": to_iso_time(entry.requested)} for entry in status.unknown
         ],
@@ -118,16 +118,16 @@ def _more(status: overview.MapStatus) -> dict[str, Any]:
 
 
 def _print_readable(shown: list[tuple[KeyMap, overview.MapStatus]], args: Namespace) -> None:
-    """Print a table of all maps. Then print leases, stored values, unknown creations and rejected rows of each map."""
+    """Print a table of all maps, and then leases, cursor, key columns, unknown creations and rejected rows of each."""
     beside = aside(args)
     lines = [_facts(key_map) | _more(status)["counts"] for key_map, status in shown]
     print_lines([{name: line[name] for name in line if name != "base_url"} for line in lines], args.output)
     for key_map, status in shown:
         named, more = _named(key_map), _more(status)
-        values = [{"name": name, "value": json.dumps(value)} for name, value in status.values.items()]
+        stored = {"cursor": status.cursor, "key_columns": ", ".join(status.key_columns)}
         for title, table in (
             (f"Leases on {named}:", more["leases"]),
-            (f"Stored values of {named}:", values),
+            (f"Cursor and key columns of {named}:", [stored] if any(stored.values()) else []),
             (f"Unknown creations of {named}:", more["unknown"]),
             (f"Rejected rows of {named}:", more["rejected"]),
         ):

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from airflow.sdk import BaseHook
 
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.client import CpaasClient
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
@@ -178,7 +179,7 @@ def check_rate_limit(connection: CpaasConnection | None, database: Database | No
     if connection is None:
         yield skipped(_RATE_LIMIT, NO_CONNECTION)
         return
-    rate = f"{connection.settings.requests_per_second:g} requests a second"
+    rate = f"{counted(connection.settings.requests_per_second, 'request')} a second"
     if not connection.share_rate_limit:
         yield ok(_RATE_LIMIT, f"{rate} for each task. share_rate_limit is off")
     elif database is None:

@@ -8,7 +8,7 @@ import itertools
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 from airflow.state import get_state_backend
 from airflow.utils.cli import action_cli
@@ -23,7 +23,13 @@ from cpaas_provider.cli.journal.tracking import record_in_database
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, print_record, say, to_iso_time, warn
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, NOTHING_SENT_KEY, RequestRecord, State
-from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED, CannotResolveError, Resolution, ResolutionResult
+from cpaas_provider.sending.journal.resolution import (
+    NOTHING_CHANGED,
+    CannotResolveError,
+    Resolution,
+    ResolutionResult,
+    count_recipients,
+)
 from cpaas_provider.sending.journal.view import JournalView, StateSummary
 from cpaas_provider.tasks.airflow.task_states import read_next_run
 
@@ -52,7 +58,8 @@ def cpaas_journal_list(args: Namespace) -> None:
     """List requests of many task instances, by default unresolved requests."""
     unreadable: list[JournalError] = []
     campaigns: dict[Instance, str] = {}
-    found = list(itertools.islice(_requests(args, unreadable, campaigns), args.limit + 1))
+    in_flight: dict[Instance, list[RequestRecord]] = {}
+    found = list(itertools.islice(_requests(args, unreadable, campaigns, in_flight), args.limit + 1))
     shown = found[: args.limit]
     # A task instance may have many requests, and its next try is looked up once.
     next_probe = functools.cache(_next_probe)
@@ -69,9 +76,12 @@ def cpaas_journal_list(args: Namespace) -> None:
         for instance, request in shown
         if isinstance(request, RequestRecord) and _is_unresolved(instance, request)
     ]
-    if unresolved or not unreadable:
-        nothing = "No unresolved requests." if args.state is None or shown else "No such request."
-        say(words.what_to_do(unresolved, _first_probe(lines)) if unresolved else nothing, beside)
+    if shown or unreadable or args.state is None:
+        # Only a list that had every unresolved request can say that there are none.
+        is_complete = args.state in (None, "all") and not unreadable and len(found) == len(shown)
+        _say_what_to_do(unresolved, in_flight, lines, beside, is_complete=is_complete)
+    else:
+        say("No such request.", beside)
     if unreadable:
         warn("\n".join(str(problem) for problem in unreadable))
         raise SystemExit(f"{counted(len(unreadable), 'journal')} could not be read and may hold unresolved requests.")
@@ -85,7 +95,7 @@ def cpaas_journal_show(args: Namespace) -> None:
     next_probe = functools.cache(_next_probe)
     shown = _whole(journal, args.each) if len(journal.requests) > FEW else journal.entries()
     lines = [_line(instance, request, next_probe) | _more(request) for request in shown]
-    first_probe = _first_probe(lines)
+    all_lines = lines
     if len(journal.requests) > FEW:
         if args.output in READABLE:
             lines = [{name: line[name] for name in _OF_A_CAMPAIGN} for line in lines]
@@ -104,7 +114,7 @@ def cpaas_journal_show(args: Namespace) -> None:
             f"The journal does not show whether recipients without a request here were sent to: {journal.lost}.", beside
         )
     unresolved = [(instance, entry) for entry in _unresolved(instance, journal)]
-    say(words.what_to_do(unresolved, first_probe) if unresolved else "No unresolved requests.", beside)
+    _say_what_to_do(unresolved, {instance: _in_flight(instance, journal)}, all_lines, beside)
 
 
 @action_cli  # type: ignore[untyped-decorator]  # Airflow leaves it unannotated
@@ -158,6 +168,23 @@ def cpaas_journal_forget(args: Namespace) -> None:
     say(f"Deleted the record that {instance} {sent}. {consequence}")
 
 
+def _say_what_to_do(
+    unresolved: Sequence[tuple[Instance, RequestRecord]],
+    in_flight: Mapping[Instance, Sequence[RequestRecord]],
+    lines: Sequence[Mapping[str, Any]],
+    beside: TextIO,
+    *,
+    is_complete: bool = True,
+) -> None:
+    """Print which requests are in flight or unresolved, and that none are if the journals were read completely."""
+    if any(in_flight.values()):
+        say(words.in_flight(in_flight), beside)
+    if unresolved:
+        say(words.what_to_do(unresolved, _first_probe(lines)), beside)
+    elif is_complete and not any(in_flight.values()):
+        say("No unresolved requests.", beside)
+
+
 def _record_again(found: Found, decision: Resolution, references: Sequence[str]) -> None:
     """Record an earlier resolution in the database again: its command may have ended before it did."""
     if (earlier := found.journal.resolved_earlier(decision, references)) is not None:
@@ -206,12 +233,16 @@ def _confirm(instance: Instance, decided: ResolutionResult, decision: Resolution
 
 
 def _requests(
-    args: Namespace, unreadable: list[JournalError], campaigns: dict[Instance, str]
+    args: Namespace,
+    unreadable: list[JournalError],
+    campaigns: dict[Instance, str],
+    in_flight: dict[Instance, list[RequestRecord]],
 ) -> Iterator[tuple[Instance, RequestRecord | StateSummary]]:
     """Yield the requests in the wanted state, with sums in place of the resolved requests of campaigns.
 
     :param unreadable: receives the errors of journals that cannot be read
     :param campaigns: receives the counts of campaigns with such requests
+    :param in_flight: receives the requests in flight. By default, each task instance that has some yields their sum
     """
     asked = {name: getattr(args, name) for name in ("dag_id", "run_id", "task_id")}
     wanted = set(_UNRESOLVED if args.state is None else State if args.state == "all" else {State(args.state)})
@@ -219,6 +250,10 @@ def _requests(
         if isinstance(journal, JournalError):
             unreadable.append(journal)
             continue
+        if State.PENDING in wanted and (flying := _in_flight(instance, journal)):
+            in_flight[instance] = flying
+            if args.state is None:
+                yield instance, StateSummary(flying[0].operation, State.PENDING, len(flying), count_recipients(flying))
         for request in _unresolved(instance, journal) if args.state is None else _whole(journal, args.each):
             if request.state in wanted:
                 if len(journal.requests) > FEW and instance not in campaigns:
@@ -244,8 +279,13 @@ def _is_unresolved(instance: Instance, entry: RequestRecord) -> bool:
     return entry.is_unresolved and not (entry.state is State.PENDING and instance.running)
 
 
+def _in_flight(instance: Instance, journal: JournalView) -> list[RequestRecord]:
+    """Return the pending requests that a running try may still resolve, unless its process was killed."""
+    return [entry for entry in journal.unresolved() if not _is_unresolved(instance, entry)]
+
+
 def _next_probe(instance: Instance) -> datetime | None:
-    """Return when the next try of a task instance begins by itself. Each try probes before it sends."""
+    """Return when the next try of a task instance begins by itself, which probes."""
     return read_next_run((instance.dag_id, instance.run_id, instance.task_id, instance.map_index))
 
 

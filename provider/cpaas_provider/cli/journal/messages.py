@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from cpaas_provider.api.amounts import span
 from cpaas_provider.cli.journal.instances import Found, Instance
+from cpaas_provider.database.leases import LEASE
 from cpaas_provider.sending.errors import join_references
 from cpaas_provider.sending.journal.model import RequestRecord
 from cpaas_provider.sending.journal.resolution import Resolution, ResolutionResult, count_recipients
@@ -30,6 +32,22 @@ _SINGLE = {
 }
 
 
+def in_flight(requests: Mapping[Instance, Sequence[RequestRecord]]) -> str:
+    """Return that requests are in flight, and when they are unresolved if their task was killed."""
+    entries = [entry for of_instance in requests.values() for entry in of_instance]
+    # With an idempotency_key, the lease of the campaign shows whether a task works on it.
+    of_leases = " or the lease of the campaign (idempotency_key)" if any(map(_has_lease, requests)) else ""
+    until = f" and the lease ends ({span(LEASE.total_seconds())} after its last write)" if of_leases else ""
+    return (
+        f"In flight: {counts(entries)}, in tasks that Airflow{of_leases} shows as running. If such a task was killed, "
+        f"they are unresolved once Airflow notices (task_instance_heartbeat_timeout, 300 s by default){until}."
+    )
+
+
+def _has_lease(instance: Instance) -> bool:
+    return instance.campaign_taken is not None
+
+
 def what_to_do(unresolved: Sequence[tuple[Instance, RequestRecord]], next_probe: str | None = None) -> str:
     """Return how to find and resolve unresolved requests.
 
@@ -40,8 +58,9 @@ def what_to_do(unresolved: Sequence[tuple[Instance, RequestRecord]], next_probe:
     which += f" --map-index {instance.map_index}" if instance.map_index >= 0 else ""
     entries = [entry for _, entry in unresolved]
     waiting = (
-        f"At {next_probe} a task looks for proof by itself, before it sends (next_probe): the record of a passcode, or "
-        "a delivery report if the request had a callback URL. Wait for it, or resolve them before.\n"
+        f"At {next_probe} a task continues, and looks for proof by itself (next_probe): the record of a "
+        "passcode, or a delivery report if the request had a callback URL. A campaign first sends to the remaining "
+        "recipients. Wait for it, or resolve them before.\n"
         if next_probe
         else ""
     )

@@ -38,13 +38,18 @@ def record_in_database(
     try:
         with open_report_database() as database:
             where = database.redacted_url
-            campaign = database.write(partial(record_resolution, place=place, known=known, resolved=resolved))
+            recorded = database.write(partial(record_resolution, place=place, known=known, resolved=resolved))
     except DatabaseError as error:
         return f"The resolution could not be recorded for delivery tracking. {error} {_NOT_RECORDED}"
-    if campaign is None:
-        return f"The database {where} has no record of a campaign of this task, so nothing was changed there."
-    number = len({request.reference for request in decided.before})
-    return f"Recorded for delivery tracking: {counted(number, 'request')} of {campaign}, in {where}."
+    number = counted(len({request.reference for request in decided.before}), "request")
+    if recorded.tracked is not None:
+        return f"Recorded for delivery tracking: {number} of {recorded.tracked}, in {where}."
+    if recorded.counted:
+        return (
+            f"Recorded in the figures of the campaign: {number} of {' and '.join(recorded.counted)}, in {where}. The "
+            "delivery of the campaign is not tracked, so nothing else was changed there."
+        )
+    return f"The database {where} has no record of a campaign of this task, so nothing was changed there."
 
 
 def _resolved(

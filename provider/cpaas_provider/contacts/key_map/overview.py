@@ -26,6 +26,9 @@ from cpaas_provider.database.schema.contacts import contact_leases, contact_map_
 KEY_COLUMNS = "key_columns"
 """The stored value that holds the names of the source columns that the keys are made of."""
 
+CURSOR = "cursor"
+"""The stored value that holds the cursor of a sync."""
+
 RECIPIENT_COLUMNS = "recipient_columns"
 """The stored value that holds the ids of the list columns of type PHONE NUMBER and EMAIL."""
 
@@ -50,7 +53,9 @@ class MapStatus:
 
     :param counts: the number of entries by state; a requested creation without a valid lease counts as unknown
     :param leases: the valid leases
-    :param values: the values that are stored beside the rows
+    :param cursor: the cursor's value, a number or as text; ``None`` without one
+    :param key_columns: the names of the source columns that the keys are made of
+    :param is_importing: whether an import of the map is not finished
     :param unknown: the first unknown creations
     :param rejected_rows: the number of rows that the service rejected, and that were not accepted since
     :param rejected: those of them that were rejected last
@@ -58,15 +63,12 @@ class MapStatus:
 
     counts: dict[RowState, int]
     leases: list[LeaseFacts]
-    values: dict[str, Any]
+    cursor: Any
+    key_columns: list[str]
+    is_importing: bool
     unknown: list[MapEntry]
     rejected_rows: int
     rejected: list[Rejection]
-
-    @property
-    def is_importing(self) -> bool:
-        """Whether an import of the map is not finished."""
-        return self.values.get(IMPORTING) is not None
 
 
 def status_of(key_map: KeyMap, *, limit: int) -> MapStatus:
@@ -86,7 +88,23 @@ def status_of(key_map: KeyMap, *, limit: int) -> MapStatus:
     counts[RowState.UNKNOWN] += without_lease
     with key_map.database.connect() as connection:
         rejected_rows, rejected = newest(connection, key_map.facts.conn_id, key_map.facts.name, limit)
-    return MapStatus(counts, leases_of(key_map), values_of(key_map), unknown, rejected_rows, rejected)
+    return MapStatus(
+        counts,
+        leases_of(key_map),
+        _cursor_of(key_map),
+        list(key_map.value(KEY_COLUMNS) or ()),
+        key_map.value(IMPORTING) is not None,
+        unknown,
+        rejected_rows,
+        rejected,
+    )
+
+
+def _cursor_of(key_map: KeyMap) -> Any:
+    """Return the value of the stored cursor, without its type; ``None`` if there is none in a readable form."""
+    stored = key_map.value(CURSOR)
+    value = stored.get("value") if isinstance(stored, dict) else None
+    return next(iter(value.values()), None) if isinstance(value, dict) else value
 
 
 def source_order(entry: MapEntry) -> tuple[bool, int]:

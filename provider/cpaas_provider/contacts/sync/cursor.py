@@ -15,13 +15,11 @@ from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.values import is_blank, missing_word
 from cpaas_provider.contacts.errors import CursorChangedError, CursorError
 from cpaas_provider.contacts.key_map.key_map import Lease
+from cpaas_provider.contacts.key_map.overview import CURSOR
 from cpaas_provider.contacts.mapping.dates import date_parser
 from cpaas_provider.contacts.sync.decisions import Plan
 
 log = logging.getLogger(__name__)
-
-CURSOR = "cursor"
-"""The name of the value that a map stores beside its rows."""
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """How far the clock that writes the cursor column may be ahead."""

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from cpaas_provider.api.amounts import counted, span
+from cpaas_provider.contacts.causes import cause_words
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.sync.decisions import Action, Decision, Plan, SyncRules, decide
 from cpaas_provider.contacts.sync.results import Counts
@@ -175,7 +176,7 @@ def estimate_line(requests: int, per_second: float) -> str:
     """Return the log line of a dry run: the number of requests, and how long they would take."""
     return (
         f"A dry run: nothing was sent. The sync would make {counted(requests, 'request')}, which takes at least "
-        f"{span(requests / per_second)} at {per_second:g} requests a second."
+        f"{span(requests / per_second)} at {counted(per_second, 'request')} a second."
     )
 
 
@@ -247,8 +248,5 @@ def incomplete_because(report: Mapping[str, Any], *, ended: bool, dry_run: bool)
 
 
 def in_words(causes: Mapping[str, int]) -> str:
-    """Return causes of ``incomplete_because`` for a log line or a page."""
-    return ", ".join(
-        name.replace("_", " ") if name == "ended_early" else f"{count:,} {name.replace('_', ' ')}"
-        for name, count in causes.items()
-    )
+    """Return causes of ``incomplete_because`` for a log line."""
+    return ", ".join(cause_words(causes))

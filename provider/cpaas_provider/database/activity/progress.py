@@ -69,18 +69,20 @@ def record_progress(connection: Connection, task: RecordedTask, state: str, figu
 
 def record_resolved(
     connection: Connection, reference: str | None, place: tuple[str, str, str, int], sent: int, not_sent: int
-) -> None:
+) -> list[str]:
     """Record that a person established the outcome of requests, which no try of the task has recorded yet.
 
     :param reference: the campaign; ``None`` for the one that the task instance sends
     :param sent: the number of recipients of unknown outcome that were sent to
     :param not_sent: the number of those that were not
+    :return: the campaigns whose figures were changed
     """
     columns = task_progress.c
     is_place = zip((columns.dag_id, columns.run_id, columns.task_id, columns.map_index), place, strict=True)
     is_row = [columns.reference == reference] if reference else [column == value for column, value in is_place]
     query = select(columns.reference, columns.figures).where(columns.kind == CAMPAIGN, *is_row).with_for_update()
-    for name, stored in connection.execute(query).all():
+    rows = connection.execute(query).all()
+    for name, stored in rows:
         figures = json.loads(stored)
         figures["unknown_recipients"] = max(0, figures.get("unknown_recipients", 0) - sent - not_sent)
         figures["sent"] = figures.get("sent", 0) + sent
@@ -91,6 +93,7 @@ def record_resolved(
         figures["not_sent"] = max(0, min(rest, figures.get("not_sent", 0) + not_sent))
         is_name = columns.reference == name
         connection.execute(update(task_progress).where(is_name).values(figures=json.dumps(figures)))
+    return [row.reference for row in rows]
 
 
 @functools.cache

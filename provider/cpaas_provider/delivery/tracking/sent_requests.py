@@ -61,6 +61,17 @@ class SentRequest(NamedTuple):
     unknown: int = 0
 
 
+class RecordedResolution(NamedTuple):
+    """Where a manual resolution was recorded.
+
+    :param tracked: the campaign whose delivery is tracked; ``None`` if the database tracks none of the task
+    :param counted: the campaigns whose figures were changed
+    """
+
+    tracked: str | None
+    counted: list[str]
+
+
 def record_send_started(connection: Connection, send: TrackedSend) -> None:
     """Record that a send starts. A later try of the task continues the same record, which has not ended then.
 
@@ -177,23 +188,23 @@ def record_states(connection: Connection, campaign: str, conn_id: str, made: Seq
 
 def record_resolution(
     connection: Connection, place: tuple[str, str, str, int], known: Collection[str], resolved: Sequence[SentRequest]
-) -> str | None:
+) -> RecordedResolution:
     """Record that a person established the outcome of requests of a campaign.
 
     :param place: the task instance that sends it: DAG, run, task and map index
     :param known: the references of all of its requests
     :param resolved: the resolved requests in their new states, each with the number of recipients that it resolves, and
         the other requests of unknown outcome, which stay unknown or are superseded by it
-    :return: the campaign; ``None`` if the database has no record of it
     """
     send = _find_send(connection, place, known)
     of_state = Counter[str]()
     for request in resolved:
         of_state[request.state] += request.recipients
     reference = None if send is None else send.campaign
-    record_resolved(connection, reference, place, of_state[RequestState.ACCEPTED], of_state[RequestState.NOT_SENT])
+    sent, not_sent = of_state[RequestState.ACCEPTED], of_state[RequestState.NOT_SENT]
+    counted = record_resolved(connection, reference, place, sent, not_sent)
     if send is None:
-        return None
+        return RecordedResolution(None, counted)
     of_connection = select(requests).where(requests.c.conn_id == send.conn_id)
     references = [request.reference for request in resolved]
     before = {row.reference: row for row in select_among(connection, of_connection, requests.c.reference, references)}
@@ -220,7 +231,7 @@ def record_resolution(
         unknown = None if send.unknown is None else max(0, send.unknown - without_request)
         values = {"expected": send.expected + accepted, "unknown": unknown}
         connection.execute(update(sends).where(sends.c.campaign == send.campaign).values(values))
-    return str(send.campaign)
+    return RecordedResolution(str(send.campaign), counted)
 
 
 def _find_send(connection: Connection, place: tuple[str, str, str, int], known: Collection[str]) -> Row[Any] | None:

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse
 from cpaas_provider.api import amounts
 from cpaas_provider.api.recipients.reader import mask_recipient
 from cpaas_provider.api.redact import redact
+from cpaas_provider.contacts.causes import cause_words
 from cpaas_provider.pages.html import charts
 
 FOLDER = Path(__file__).parents[1]
@@ -78,7 +79,7 @@ def words(value: Any) -> str:
     return redact(str(value), ())
 
 
-FILTERS = (number, money, rate, moment, span, recipient, words)
+FILTERS = (number, money, rate, moment, span, recipient, words, cause_words)
 
 
 @functools.cache

@@ -198,7 +198,8 @@ class Campaign:
         if stats.invalid:
             log.warning("%s on_invalid_suppression is 'skip', so these rows are left out.", stats.describe_invalid())
         if stats.empty:
-            log.info("%d rows of the suppression list are empty in the column %s.", stats.empty, column)
+            rows = counted(stats.empty, "row of the suppression list is", "rows of the suppression list are")
+            log.info("%s empty in the column %s.", rows, column)
 
     def _leave_out_suppressed(self) -> None:
         """Exclude recipients on the stored suppression list."""

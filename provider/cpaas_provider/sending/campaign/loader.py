@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.recipients.invalid import InvalidRecipientError
 from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
 from cpaas_provider.api.redact import describe_columns
@@ -170,7 +171,7 @@ class RecipientLoader:
         self.stats.rows += rows
         if time.monotonic() - self._logged_at > _LOG_INTERVAL:
             self._logged_at = time.monotonic()
-            log.info("Planning: %d rows read.", self.stats.rows)
+            log.info("Planning: %s read.", counted(self.stats.rows, "row"))
 
     def _table_row(self, row: Row | InvalidRow, columns: Columns, test: bool) -> tuple[Any, ...] | None:
         """Return a row as the table has it; ``None`` if it belongs to another partition."""

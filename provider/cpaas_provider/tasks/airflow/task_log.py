@@ -68,7 +68,7 @@ def campaign_limits(
     settings = connection.settings
     words = [
         f"at most {counted(connection.recipients_per_request, 'recipient')} per request",
-        f"{settings.requests_per_second:g} requests per second",
+        f"{counted(settings.requests_per_second, 'request')} per second",
         f"{settings.max_concurrency} at a time",
     ]
     for name, limit in spec.limits.items():
@@ -89,9 +89,11 @@ def campaign_limits(
 
 def planned(report: Mapping[str, Any], rows: int) -> str:
     """Return the counts of the rows of a source."""
-    earlier = f" ({report['sent']:,} accepted in an earlier try)" if report["sent"] else ""
+    earlier = [f"{report['sent']:,} accepted in an earlier try"] if report["sent"] else []
+    earlier += [f"{report['unknown_recipients']:,} unknown, held back"] if report["unknown_recipients"] else []
+    tries = f" ({'; '.join(earlier)})" if earlier else ""
     return (
-        f"Planned: {counted(rows, 'row')} read, {counted(report['not_sent'], 'recipient')} to send to{earlier}. "
+        f"Planned: {counted(rows, 'row')} read, {counted(report['not_sent'], 'recipient')} to send to{tries}. "
         f"Left out: {_left_out(report)}."
     )
 

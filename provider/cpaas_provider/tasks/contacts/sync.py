@@ -282,7 +282,7 @@ class ContactSyncTry(BulkAttempt):
             f"key {spec.key if isinstance(spec.key, str) else ' and '.join(spec.key)}",
             f"mode {spec.mode}",
             f"on_missing {spec.on_missing if isinstance(spec.on_missing, str) else 'set'}",
-            f"{settings.requests_per_second:g} requests a second",
+            f"{counted(settings.requests_per_second, 'request')} a second",
             f"{settings.max_concurrency} at a time",
         ]
         for name in ("max_deletes", "max_changes", "max_new", "max_duration", "cursor_column"):

@@ -10,6 +10,7 @@ import math
 import time
 from dataclasses import dataclass
 
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.triggers._polling.poller import backoff
 
@@ -154,8 +155,9 @@ class OverloadReporter:
         if changed and self._log_interval.is_over():
             self._reported_length = length
             log.warning(
-                "%d sensors wait for passcodes on connection %r. At %.3g requests per second, each passcode is read "
+                "%s for passcodes on connection %r. At %s per second, each passcode is read "
                 "every %.0f s. To read more often, raise %s, if the service permits it.",
-                self._waiters, self.conn_id, rate, length,
+                counted(self._waiters, "sensor waits", "sensors wait"), self.conn_id,
+                counted(float(f"{rate:.3g}"), "request"), length,
                 "requests_per_second" if rate == per_second else "max_concurrency",
             )  # fmt: skip

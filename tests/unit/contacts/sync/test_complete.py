@@ -57,7 +57,7 @@ def test_blank_key_names_the_number_of_deletions_that_were_not_done(
     assert causes(ended) == {"invalid_rows": 1, "missing_skipped": 5}
     assert (ended.report["missing"], ended.report["deleted"]) == (5, 0)
     assert "5 rows were not deleted or cleared" in caplog.text
-    assert "The list does not equal the source: 1 invalid rows, 5 missing skipped." in caplog.text
+    assert "The list does not equal the source: 1 invalid row, 5 missing rows skipped." in caplog.text
 
 
 def test_rejected_row_is_incomplete_now_and_in_the_next_run(world: World) -> None:

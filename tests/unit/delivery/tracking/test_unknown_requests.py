@@ -271,7 +271,7 @@ PLACE = ("dag", "run", "send", -1)
 def resolve(database: Database, state: RequestState, *known: str) -> str | None:
     """Have a person resolve the request ``lost``."""
     resolved = SentRequest("lost", 2, state=state)
-    return database.write(lambda connection: record_resolution(connection, PLACE, ["lost", *known], [resolved]))
+    return database.write(lambda connection: record_resolution(connection, PLACE, ["lost", *known], [resolved])).tracked
 
 
 def sent_counts(database: Database) -> tuple[int | None, int | None]:
@@ -370,9 +370,8 @@ class TestStatesOfRequests:
     def test_resolution_of_another_send_changes_nothing(self, known: Database) -> None:
         resolved = [SentRequest("lost-elsewhere", 2)]
         place = ("other", "run", "send", -1)
-        assert (
-            known.write(lambda connection: record_resolution(connection, place, ["lost-elsewhere"], resolved)) is None
-        )
+        recorded = known.write(lambda connection: record_resolution(connection, place, ["lost-elsewhere"], resolved))
+        assert recorded == (None, [])
         assert sent_counts(known) == (1, 2)
 
     def test_resolution_of_a_single_request_adds_it_to_no_other(self, database: Database) -> None:

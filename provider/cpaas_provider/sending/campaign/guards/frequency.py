@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from cpaas_provider.api.amounts import counted
 from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.shutdown import in_thread
 from cpaas_provider.sending.spec import FrequencyCap
@@ -66,7 +67,7 @@ class FrequencyFilter:
             await in_thread(lambda: self.cap.release(addresses))
         except Exception as error:  # noqa: BLE001 - a failed release must not hide how the campaign ended
             log.warning(
-                "Messages to %d recipients were not sent, and still count for the frequency cap (%s).",
-                len(addresses),
+                "Messages to %s were not sent, and still count for the frequency cap (%s).",
+                counted(len(addresses), "recipient"),
                 type(error).__name__,
             )
