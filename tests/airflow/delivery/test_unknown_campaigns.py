@@ -295,3 +295,5 @@ def test_resolve_without_callback_url_names_the_campaign_whose_figures_it_change
     assert f"Recorded in the figures of the campaign: 2 requests of {campaign}, in sqlite:" in said.out
     assert "nothing was changed there" not in said.out
     assert figures() == [3, 0]
+    journal("resolve", "--sent", run.dag.dag_id, run.run_id, "campaign", "--yes")
+    assert figures() == [3, 0]

@@ -22,6 +22,9 @@ WAITING: Final = "waiting"
 FAILED: Final = "failed"
 FINISHED: Final = "finished"
 
+_RESOLVED = "resolved_requests"
+"""The figure with the requests that a person resolved since the task last recorded its progress."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedTask:
@@ -68,14 +71,20 @@ def record_progress(connection: Connection, task: RecordedTask, state: str, figu
 
 
 def record_resolved(
-    connection: Connection, reference: str | None, place: tuple[str, str, str, int], sent: int, not_sent: int
+    connection: Connection,
+    reference: str | None,
+    place: tuple[str, str, str, int],
+    sent: Mapping[str, int],
+    not_sent: Mapping[str, int],
 ) -> list[str]:
     """Record that a person established the outcome of requests, which no try of the task has recorded yet.
 
+    A request counts once, also if its resolution is recorded again.
+
     :param reference: the campaign; ``None`` for the one that the task instance sends
-    :param sent: the number of recipients of unknown outcome that were sent to
+    :param sent: the number of recipients of unknown outcome that were sent to, by the reference of their request
     :param not_sent: the number of those that were not
-    :return: the campaigns whose figures were changed
+    :return: the campaigns whose figures were changed, now or before
     """
     columns = task_progress.c
     is_place = zip((columns.dag_id, columns.run_id, columns.task_id, columns.map_index), place, strict=True)
@@ -84,13 +93,19 @@ def record_resolved(
     rows = connection.execute(query).all()
     for name, stored in rows:
         figures = json.loads(stored)
-        figures["unknown_recipients"] = max(0, figures.get("unknown_recipients", 0) - sent - not_sent)
-        figures["sent"] = figures.get("sent", 0) + sent
+        resolved = set(figures.get(_RESOLVED, ()))
+        more_sent, more_not_sent = (
+            sum(number for request, number in requests.items() if request not in resolved)
+            for requests in (sent, not_sent)
+        )
+        figures[_RESOLVED] = sorted(resolved.union(sent, not_sent))
+        figures["unknown_recipients"] = max(0, figures.get("unknown_recipients", 0) - more_sent - more_not_sent)
+        figures["sent"] = figures.get("sent", 0) + more_sent
         # Of a try that was killed, the recipients of unknown outcome still count as not sent to.
         rest = figures.get("recipients", 0) - sum(
             figures.get(key, 0) for key in ("sent", "unknown_recipients", "rejected")
         )
-        figures["not_sent"] = max(0, min(rest, figures.get("not_sent", 0) + not_sent))
+        figures["not_sent"] = max(0, min(rest, figures.get("not_sent", 0) + more_not_sent))
         is_name = columns.reference == name
         connection.execute(update(task_progress).where(is_name).values(figures=json.dumps(figures)))
     return [row.reference for row in rows]

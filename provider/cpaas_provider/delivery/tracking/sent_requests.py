@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -197,12 +196,11 @@ def record_resolution(
         the other requests of unknown outcome, which stay unknown or are superseded by it
     """
     send = _find_send(connection, place, known)
-    of_state = Counter[str]()
-    for request in resolved:
-        of_state[request.state] += request.recipients
-    reference = None if send is None else send.campaign
-    sent, not_sent = of_state[RequestState.ACCEPTED], of_state[RequestState.NOT_SENT]
-    counted = record_resolved(connection, reference, place, sent, not_sent)
+    sent, not_sent = (
+        {request.reference: request.recipients for request in resolved if request.state is state}
+        for state in (RequestState.ACCEPTED, RequestState.NOT_SENT)
+    )
+    counted = record_resolved(connection, None if send is None else send.campaign, place, sent, not_sent)
     if send is None:
         return RecordedResolution(None, counted)
     of_connection = select(requests).where(requests.c.conn_id == send.conn_id)
