@@ -16,7 +16,7 @@ from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancekey import TaskInstanceKey
 from airflow.models.xcom import XComModel
-from airflow.sdk import DAG, BaseNotifier, BaseOperator, BaseSensorOperator, task
+from airflow.sdk import DAG, BaseNotifier, BaseOperator, BaseSensorOperator, serde, task
 from airflow.sdk.definitions._internal.templater import Templater
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow.sdk.execution_time import comms, task_runner
@@ -39,6 +39,7 @@ PRIVATE_ATTRIBUTES = {
     "_queue_partitioned_dags": "assets/subscriptions.py",
     "_pre_execute_hook": "operators/base.py",
     "_COUNTRY_CODE_TO_REGION_CODE": "api/recipients/_numbering_plans.py",
+    "_extra_allowed": "tasks/airflow/task_listener.py",
 }
 DOCUMENTED_ATTRIBUTES = {"_asdict"}
 """Of named tuples, in spite of the underscore."""
@@ -211,6 +212,15 @@ class TestMissedRuns:
         assert method is not None, "Airflow's asset manager has no _queue_partitioned_dags any more."
         names = ["asset_id", "partition_dags", "event", "partition_key", "partition_date", "task_instance", "session"]
         assert set(parameters(method)) == set(names), "Airflow's _queue_partitioned_dags takes other arguments now."
+
+
+class TestResults:
+    """What ``tasks/airflow/task_listener.py`` uses."""
+
+    def test_classes_that_a_process_allows_are_a_set_of_names(self) -> None:
+        allowed = getattr(serde, "_extra_allowed", None)
+        assert isinstance(allowed, set), "Airflow's serde has no set _extra_allowed of names any more."
+        assert all(isinstance(name, str) for name in allowed)
 
 
 def place_of(path: str) -> str:
