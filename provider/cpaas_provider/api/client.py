@@ -88,15 +88,15 @@ class _Client:
         """
         client = cls.__new__(cls)
         client._set_up(settings, rate_limiter)
-        client._guard = guard
+        client.guard = guard
         return client
-
-    _guard: RequestGuard | None = None
 
     def _set_up(self, settings: ClientSettings, rate_limiter: Pace | None) -> None:
         self.settings = settings
         self.rate_limiter: Pace = rate_limiter or RateLimiter(settings.requests_per_second)
         """Decides when requests may leave."""
+        self.guard: RequestGuard | None = None
+        """May refuse requests."""
 
     def _on_response(self, left: float, reply: HttpResponse | TransportFailure) -> HttpResponse | TransportFailure:
         """Adapt the rate limit to the reply.
@@ -106,13 +106,6 @@ class _Client:
         if isinstance(reply, HttpResponse):
             self.rate_limiter.on_response(left, limited=reply.status == HTTPStatus.TOO_MANY_REQUESTS)
         return reply
-
-    def needs_price(self, endpoint: Endpoint[Any]) -> bool:
-        """Return whether the next request must have one recipient: a budget depends on the price that it shows.
-
-        It may read the database.
-        """
-        return self._guard is not None and self._guard.counts(endpoint) and self._guard.needs_price(endpoint)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.settings.base_url}>"
@@ -135,7 +128,7 @@ class CpaasClient(_Client):
         """
         steps = run_call(call, self.settings, self.rate_limiter)
         step = request = next(steps)
-        guard = self._guard if self._guard is not None and self._guard.counts(call.endpoint) else None
+        guard = self.guard if self.guard is not None and self.guard.counts(call.endpoint) else None
         reserved = None if guard is None else self._reserve(guard, call.endpoint, request)
         try:
             while True:
@@ -168,8 +161,8 @@ class CpaasClient(_Client):
             # Only inside the slot: a moment reserved before the slot was free may have passed, and many requests
             # would start at once.
             self.rate_limiter.wait(self._sleep)
-            if self._guard is not None and endpoint.retry_safety is not RetrySafety.SAFE:
-                self._guard.admit()
+            if self.guard is not None and endpoint.retry_safety is not RetrySafety.SAFE:
+                self.guard.admit()
             left = self.rate_limiter.now()
             return self._on_response(left, self._transport.send(step))
 
@@ -188,8 +181,8 @@ class CpaasClient(_Client):
         self.closed = True
         self._transport.close()
         self.rate_limiter.close()
-        if self._guard is not None:
-            self._guard.close()
+        if self.guard is not None:
+            self.guard.close()
 
     def __enter__(self) -> Self:
         return self
@@ -229,7 +222,7 @@ class AsyncCpaasClient(_Client):
         """
         steps = run_call(call, self.settings, self.rate_limiter)
         step = request = next(steps)
-        guard = self._guard if self._guard is not None and self._guard.counts(call.endpoint) else None
+        guard = self.guard if self.guard is not None and self.guard.counts(call.endpoint) else None
         reserved = None if guard is None else await self._reserve(guard, call.endpoint, request)
         try:
             while True:
@@ -262,8 +255,8 @@ class AsyncCpaasClient(_Client):
             # Only inside the slot: a moment reserved before the slot was free may have passed, and many requests
             # would start at once.
             await self.rate_limiter.wait_async(self._sleep)
-            if self._guard is not None and endpoint.retry_safety is not RetrySafety.SAFE:
-                await self._guard.admit_async()
+            if self.guard is not None and endpoint.retry_safety is not RetrySafety.SAFE:
+                await self.guard.admit_async()
             left = self.rate_limiter.now()
             return self._on_response(left, await self._transport.send(step))
 
@@ -288,8 +281,8 @@ class AsyncCpaasClient(_Client):
         """Close all connections."""
         await self._transport.aclose()
         await self.rate_limiter.aclose()
-        if self._guard is not None:
-            await asyncio.to_thread(self._guard.close)
+        if self.guard is not None:
+            await asyncio.to_thread(self.guard.close)
 
     async def __aenter__(self) -> Self:
         return self

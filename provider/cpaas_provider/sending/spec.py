@@ -18,8 +18,7 @@ from cpaas_provider.sending.journal.model import (
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call, RunnableCall
-    from cpaas_provider.api.endpoints import Endpoint
-    from cpaas_provider.api.rate_limit import Pace
+    from cpaas_provider.api.rate_limit import Pace, RequestGuard
     from cpaas_provider.api.settings import ClientSettings
 
 T = TypeVar("T")
@@ -49,11 +48,12 @@ class Client(Protocol):
     def rate_limiter(self) -> Pace:
         """The rate limit."""
 
+    @property
+    def guard(self) -> RequestGuard | None:
+        """May refuse requests, and knows whether a budget needs a price."""
+
     async def run(self, call: RunnableCall[T]) -> T:
         """Run a call."""
-
-    def needs_price(self, endpoint: Endpoint[Any]) -> bool:
-        """Return whether the next request must have one recipient: a budget depends on the price that it shows."""
 
     def stop(self) -> None:
         """Let no further request leave."""

@@ -132,4 +132,4 @@ def test_contact_list_is_adopted_and_verified(airflow: CommandLine, sandbox: San
     found = contacts("verify", "--all", "--output", "json").lines
     assert {one["result"]: one["rows"] for one in found}["unknown"] == 3
     (line,) = contacts("status", "--output", "json").lines
-    assert (line["counts"]["synced"], line["values"]) == (3, {"key_columns": ["customer_id"]})
+    assert (line["counts"]["synced"], line["key_columns"]) == (3, ["customer_id"])

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cpaas_provider.api.core import Call
-from cpaas_provider.api.endpoints import Endpoint
 from cpaas_provider.api.rate_limit import RateLimiter
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.sending.campaign.campaign import Campaign
@@ -31,6 +30,7 @@ class FunctionClient:
     def __init__(self, answer: Callable[[dict[str, Any]], Any], on_stop: Callable[[], object] = bool) -> None:
         self.settings = ClientSettings("http://localhost:1", "sk_of_a_function")
         self.rate_limiter = RateLimiter(math.inf)
+        self.guard = None
         self._answer = answer
         self._on_stop = on_stop
 
@@ -38,9 +38,6 @@ class FunctionClient:
         alone = call.series.call(call) if isinstance(call, SeriesMessage) else call
         found = self._answer(dict(alone.fields))
         return await found if inspect.isawaitable(found) else found
-
-    def needs_price(self, _: Endpoint[Any]) -> bool:
-        return False
 
     def stop(self) -> None:
         self._on_stop()

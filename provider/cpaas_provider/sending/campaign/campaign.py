@@ -260,6 +260,9 @@ class Campaign:
         suppression_filter = None
         if self.suppressions is not None:
             suppression_filter = SuppressionFilter(self.plan, self.suppressions, self._suppressed_at)
+        needs_price, endpoint = None, self.message.channel.endpoint
+        if client.guard is not None and client.guard.counts(endpoint):
+            needs_price = partial(asyncio.to_thread, client.guard.needs_price, endpoint)
         budget = self._budget()
         batcher = Batcher(
             self.plan,
@@ -269,7 +272,7 @@ class Campaign:
             suppression_filter=suppression_filter,
             dnd_filter=dnd_filter,
             frequency_filter=frequency_filter,
-            needs_price=partial(asyncio.to_thread, client.needs_price, self.message.channel.endpoint),
+            needs_price=needs_price,
             only=only,
             test_only=options.test_only,
         )
