@@ -94,9 +94,9 @@ class _ValuesInsert:
         for row in rows:
             start = len(values)
             values += self.pick(row)
-            for place in self.moments:
-                if (value := values[start + place]) is not None:
-                    values[start + place] = _moment(value)
+            for position in self.moments:
+                if (value := values[start + position]) is not None:
+                    values[start + position] = _moment(value)
         return tuple(values)
 
 
@@ -116,9 +116,9 @@ class Recordset:
         document = func.json_to_recordset(cast(bindparam("rows", type_=String()), JSON))
         self.columns = [column(one.name, kind) for one, kind in zip(columns, kinds, strict=True)]
         self.table = document.table_valued(*self.columns).render_derived(name="given", with_types=True)
-        self._moments = [one.name for one in columns if isinstance(one.type, UtcDateTime)]
-        self._hashes = [one.name for one in columns if isinstance(one.type, LargeBinary)]
-        self._nullable = [one.name for one in columns if one.nullable]
+        self._moments = [column.name for column in columns if isinstance(column.type, UtcDateTime)]
+        self._hashes = [column.name for column in columns if isinstance(column.type, LargeBinary)]
+        self._nullable = [column.name for column in columns if column.nullable]
 
     def document(self, rows: Iterable[Row], without: Sequence[str] = ()) -> str:
         """Return the document of rows.
@@ -327,7 +327,7 @@ def _values_insert(insertion: Insert, dialect: Dialect, names: tuple[str, ...]) 
     pick: Callable[[Row], tuple[Any, ...]] = itemgetter(*order) if len(order) > 1 else lambda row: (row[order[0]],)
     table: Any = insertion.table
     columns = [table.c[name] for name in order]
-    moments = tuple(place for place, one in enumerate(columns) if isinstance(one.type, UtcDateTime))
+    moments = tuple(position for position, each in enumerate(columns) if isinstance(each.type, UtcDateTime))
     return _ValuesInsert(before + values.removesuffix(row), row, after, pick, moments)
 
 

@@ -139,13 +139,13 @@ def axis(chart: str) -> tuple[list[str], str]:
 
 
 class TestTimeAxis:
-    def test_of_three_minutes_has_three_minutes(self) -> None:
+    def test_axis_of_a_campaign_of_three_minutes_spans_three_minutes(self) -> None:
         buckets = {BEGAN + timedelta(minutes=minute): {"delivered": 5} for minute in range(3)}
         chart = str(charts.over_time(buckets, ["delivered"], "Reports", since=BEGAN + timedelta(seconds=20)))
         assert axis(chart) == (["12:07", "12:08", "12:09"], "1 min")
         assert re.findall(r'<rect class="k-delivered" x="([0-9.]+)%', chart) == ["2.67", "36.00", "69.33"]
 
-    def test_of_three_days_has_three_days(self) -> None:
+    def test_axis_of_a_campaign_of_three_days_spans_three_days(self) -> None:
         buckets = {BEGAN: {"delivered": 5}, BEGAN + 3 * DAY - timedelta(minutes=1): {"delivered": 1}}
         chart = str(charts.over_time(buckets, ["delivered"], "Reports"))
         assert axis(chart) == (["05-02", "05-03", "05-04"], "2 h")
@@ -166,7 +166,7 @@ class TestTimeAxis:
         bars = re.findall(r'<rect class="k-delivered" x="([0-9.]+)%" y="[0-9.]+" width="([0-9.]+)%"', chart)
         assert all(float(x) + float(width) <= 100.01 for x, width in bars)
 
-    def test_of_days_has_a_bar_a_day(self) -> None:
+    def test_chart_of_many_days_has_a_bar_a_day(self) -> None:
         midnight = datetime(2026, 5, 1, tzinfo=UTC)
         chart = str(charts.over_time({midnight: {"a": 1}, midnight + DAY: {"a": 2}}, ["a"], "Days", each=DAY))
         assert axis(chart) == (["05-01", "05-02"], "1 d")

@@ -31,7 +31,7 @@ class SupervisorStateStore:
         return answer.value if isinstance(answer, comms.TaskStateStoreResult) else None
 
     def set(self, key: str, value: Any, *, retention: object) -> None:
-        """Store for good, before returning, whatever the retention is."""
+        """Store for good, before returning. The retention has no effect."""
         message = comms.SetTaskStateStore(ti_id=self._instance_id, key=key, value=value, expires_at=None)
         task_runner.SUPERVISOR_COMMS.send(message)
 
