@@ -223,6 +223,7 @@ def test_limit_of_lookups_ends_the_task_before_it_is_exceeded(
     ended = look_up(task_runner, numbers, tmp_path / "out.jsonl", max_lookups=5).run_try()
     assert (ended.state, requests(task_runner)) == ("failed", 0)
     assert "max_lookups (5) is reached: 0 numbers looked up in this try, and 6 more would follow." in ended.error
+    assert "or in the params of a new run" in ended.error
     assert look_up(task_runner, numbers, tmp_path / "out.jsonl", max_lookups=6).run_try().state == "success"
 
 

@@ -236,8 +236,8 @@ class BulkLookup(BulkAttempt):
         if limit is not None and self._counts["lookups"] + wanted > limit:
             raise LookupLimitError(
                 f"max_lookups ({limit}) is reached: {counted(self._counts['lookups'], 'number')} looked up in this "
-                f"try, and {wanted:,} more would follow. The lookups are stored. Raise max_lookups and "
-                "clear the task to look up the rest.",
+                f"try, and {wanted:,} more would follow. The lookups are stored. To look up the "
+                "rest, raise max_lookups in the DAG and clear the task, or in the params of a new run.",
                 permanent=True,
             )
 
