@@ -15,7 +15,7 @@ from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.shutdown import in_thread
 from cpaas_provider.sending.single import SingleSendState
-from cpaas_provider.sending.spec import Client, Delivery, Outcome, UnknownPolicy
+from cpaas_provider.sending.spec import Client, Delivery, SendOutcome, UnknownPolicy
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class SendReports(Delivery, Protocol):
     """What a single send needs of delivery tracking."""
 
-    def record_outcome(self, outcome: Outcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+    def record_outcome(self, outcome: SendOutcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
         """Record the accepted requests. This may block.
 
         :param rejected: the recipients that the service rejected from them
@@ -37,7 +37,7 @@ class NoReports:
         """Return ``None``: the service sends no delivery reports."""
         return None
 
-    def record_outcome(self, outcome: Outcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+    def record_outcome(self, outcome: SendOutcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
         """Record nothing."""
 
 
@@ -49,7 +49,7 @@ async def send_once(
     policy: UnknownPolicy,
     *,
     waits: bool = False,
-) -> Outcome:
+) -> SendOutcome:
     """Make the request to the remaining recipients, and resolve what is unknown. Record it for delivery tracking.
 
     :param state: the recipients of the request, and what the journal knows of them
@@ -62,7 +62,7 @@ async def send_once(
     :raises SendingError: when the send ended for another reason, see its subclasses
     """
 
-    def record() -> Outcome:
+    def record() -> SendOutcome:
         outcome = state.outcome()
         reports.record_outcome(outcome, state.spec.recipients, state.rejected())
         return outcome

@@ -42,8 +42,8 @@ from cpaas_provider.sending.spec import (
     Client,
     Delivery,
     FrequencyCap,
-    Outcome,
     RequestResult,
+    SendOutcome,
     SendSpec,
     SuppressionList,
 )
@@ -101,10 +101,10 @@ class SingleSendState(SendRequests):
         members = set(self.members.values())
         return [record for record in records if not members.isdisjoint(record.members)]
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SendOutcome:
         """Return the outcome so far."""
         left_out = self.spec.not_allowed, len(self.suppressed), len(self.frequency_capped)
-        return Outcome.of(self.records, *left_out, earlier=not self.has_requested)
+        return SendOutcome.of(self.records, *left_out, earlier=not self.has_requested)
 
     def latest(self) -> dict[str, RequestRecord | None]:
         """Return the request that decides the status of each recipient; ``None`` if the recipient has none."""

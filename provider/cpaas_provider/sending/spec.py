@@ -169,7 +169,7 @@ class SendSpec:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SendOutcome:
     """The outcome of a send over all tries.
 
     :param accepted: the accepted requests

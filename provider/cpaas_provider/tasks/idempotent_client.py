@@ -24,7 +24,7 @@ from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.requests.message import EMAIL, SMS, MessageRequest
 from cpaas_provider.sending.requests.phone import AirtimeRequest, OtpRequest
 from cpaas_provider.sending.shutdown import StopSignal
-from cpaas_provider.sending.spec import Outcome
+from cpaas_provider.sending.spec import SendOutcome
 from cpaas_provider.tasks import validators
 from cpaas_provider.tasks.airflow.context import SKIP_REASON_KEY
 from cpaas_provider.tasks.delivery.reports import ReportOptions
@@ -245,7 +245,7 @@ class IdempotentClient:
             with journal.lock:
                 return self._send_once(journal.journal, request, reported, key)
         except RunNotAllowedError as error:
-            if self._journal is not None and Outcome.of(self._journal.journal.records):
+            if self._journal is not None and SendOutcome.of(self._journal.journal.records):
                 raise AirflowFailException(
                     f"{error} An earlier request of this task was sent, or may have been sent."
                 ) from None
@@ -265,7 +265,7 @@ class IdempotentClient:
             spec = request.build_spec(self._runtime.connection, sender.reports.probes())
         except NoRecipientsError as error:
             log.warning("%s", error)
-            return sender.build_result(Outcome(not_allowed=error.not_allowed))
+            return sender.build_result(SendOutcome(not_allowed=error.not_allowed))
         if key is not None:
             # Keyed, as a key may be a number or an address.
             scope = journal.log.hasher.body({"idempotency_key": key})[:16]

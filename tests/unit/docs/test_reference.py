@@ -15,7 +15,7 @@ import pytest
 
 from cpaas_provider.contacts.sync.report import SyncProgress
 from cpaas_provider.contacts.sync.results import Counts
-from cpaas_provider.contacts.sync.spool import Outcome
+from cpaas_provider.contacts.sync.spool import RowOutcome
 from cpaas_provider.database import schema
 from cpaas_provider.database.schema.base import metadata
 from cpaas_provider.delivery.receiver.writer import StoreResult
@@ -246,10 +246,10 @@ def test_columns_and_outcomes_of_results_files_have_a_meaning() -> None:
     for column in (*CAMPAIGN_COLUMNS, *OF_A_SYNC, *COLUMNS, *LOOKUP_COLUMNS):
         assert re.search(rf"^\| `{column}` \| \w+ \| \S", text, re.M), column
     assert set(meanings.COLUMNS) == {*CAMPAIGN_COLUMNS, *OF_A_SYNC, *COLUMNS, *LOOKUP_COLUMNS}
-    for word in (*(member.name.lower() for member in (*RecipientStatus, *DeliveryStatus)), *Outcome):
+    for word in (*(member.name.lower() for member in (*RecipientStatus, *DeliveryStatus)), *RowOutcome):
         assert re.search(rf"^\| `{word}` \| \S", text, re.M), word
     assert set(meanings.CAMPAIGN_OUTCOMES) == {member.value for member in RecipientStatus}
-    assert set(meanings.CONTACT_OUTCOMES) == {*Outcome}
+    assert set(meanings.CONTACT_OUTCOMES) == {*RowOutcome}
     assert set(meanings.DELIVERY_OUTCOMES) == {member.value for member in DeliveryStatus}
 
 

@@ -48,7 +48,7 @@ from cpaas_provider.sending.journal.view import JournalView
 from cpaas_provider.sending.resolver import MAX_RESENDS
 from cpaas_provider.sending.shutdown import AnswerNotAwaitedError, StopSignal
 from cpaas_provider.sending.single import SingleSendState
-from cpaas_provider.sending.spec import OnUnknown, Outcome, RequestResult, SendSpec, UnknownPolicy
+from cpaas_provider.sending.spec import OnUnknown, RequestResult, SendOutcome, SendSpec, UnknownPolicy
 from tests import journals
 from tests.unit.sending.answers import Form, read, untouched
 from tests.unit.sending.ports import FunctionClient, NoDelivery, Ports
@@ -167,7 +167,7 @@ class Attempt:
     settled_before: frozenset[str] = frozenset()
     claim_refused: bool = False
     killed: bool = False
-    outcome: Outcome | None = None
+    outcome: SendOutcome | None = None
     error: Exception | None = None
     once: SingleSendState | None = None
 

@@ -40,7 +40,7 @@ from cpaas_provider.sending.journal.newest_try import NewestTry
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.single import SingleSendState
-from cpaas_provider.sending.spec import OnUnknown, Outcome, RequestResult, SendSpec, UnknownPolicy
+from cpaas_provider.sending.spec import OnUnknown, RequestResult, SendOutcome, SendSpec, UnknownPolicy
 from cpaas_provider.tasks.campaign.store import MarkedStateStore, refuse_older_database
 from cpaas_provider.tasks.errors import PreflightError
 from tests import journals
@@ -116,7 +116,7 @@ class Attempt:
     key: str | None
     killed: bool = False
     requested: list[str] = field(default_factory=list)
-    outcome: Outcome | None = None
+    outcome: SendOutcome | None = None
     error: Exception | None = None
 
 
@@ -336,7 +336,7 @@ class World:
         except KilledError as error:
             attempt.error = error
 
-    def _record(self, outcome: Outcome) -> None:
+    def _record(self, outcome: SendOutcome) -> None:
         """Record accepted requests for delivery tracking, as a task does at its end."""
         for entry in outcome.accepted:
             made = SentRequest(entry.reference, len(entry.members), (entry.result or {}).get("id"))

@@ -11,7 +11,7 @@ import pytest
 from cpaas_provider.sending.errors import PartlyRejectedError
 from cpaas_provider.sending.send import NoReports, open_memory_journal, send_once
 from cpaas_provider.sending.single import SingleSendState
-from cpaas_provider.sending.spec import OnUnknown, Outcome, UnknownPolicy
+from cpaas_provider.sending.spec import OnUnknown, SendOutcome, UnknownPolicy
 from tests.unit.sending.model import Answer, World, WorldSpec
 from tests.unit.sending.ports import FunctionClient, Ports
 
@@ -25,7 +25,7 @@ class ReportsInSlowDatabase(NoReports):
         self._loop = loop
         self.recorded: list[tuple[int, Sequence[str]]] = []
 
-    def record_outcome(self, outcome: Outcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+    def record_outcome(self, outcome: SendOutcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
         has_run = threading.Event()
         self._loop.call_soon_threadsafe(has_run.set)
         assert has_run.wait(5), "the event loop stands still"

@@ -30,7 +30,7 @@ from cpaas_provider.sending.shutdown import StopSignal
 from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import (
     OnUnknown,
-    Outcome,
+    SendOutcome,
     SendSpec,
     SuppressionList,
     UnknownPolicy,
@@ -49,7 +49,7 @@ class Sent:
     :param partly: why the service rejected some of the recipients
     """
 
-    outcome: Outcome
+    outcome: SendOutcome
     changed: bool = False
     partly: str | None = None
 
@@ -126,7 +126,7 @@ async def _run(
         await send_once(state, client, ports, reports, policy, waits=True)
 
 
-def _end_unknown(operation: str, outcome: Outcome, key: str | None) -> None:
+def _end_unknown(operation: str, outcome: SendOutcome, key: str | None) -> None:
     """Describe the unknown outcome, and end the command."""
     twice = "get a second passcode" if operation == "request_otp" else "get the message twice"
     warn(describe_unknown(outcome.unknown, outcome.unknown_recipients))

@@ -29,7 +29,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.model import RequestRecord
-from cpaas_provider.sending.spec import Outcome
+from cpaas_provider.sending.spec import SendOutcome
 
 DAG_ID = "airflow cpaas"
 """Recorded in place of a DAG. No DAG can have this name."""
@@ -85,7 +85,7 @@ class Tracking:
         """Return where the service sends the delivery reports of a request."""
         return None if self._receiver is None else self._receiver.url(reference, reference, recipients)
 
-    def record_outcome(self, outcome: Outcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+    def record_outcome(self, outcome: SendOutcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
         """Record the accepted requests, each of which is a campaign by itself.
 
         :param rejected: the recipients that the service rejected from them

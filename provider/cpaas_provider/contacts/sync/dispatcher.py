@@ -21,7 +21,7 @@ from cpaas_provider.contacts.sync.decisions import Action, Decision, SyncRules, 
 from cpaas_provider.contacts.sync.limits import Cause, FailureLimits
 from cpaas_provider.contacts.sync.results import Counts, ResultRecorder
 from cpaas_provider.contacts.sync.rows.requests import Pending, Response, Result, RowRequests, other_row_error
-from cpaas_provider.contacts.sync.spool import Outcome, Spool, WorkItem
+from cpaas_provider.contacts.sync.spool import RowOutcome, Spool, WorkItem
 from cpaas_provider.contacts.sync.work import PendingWindow, ProbedWork
 from cpaas_provider.database.errors import DatabaseError
 
@@ -258,7 +258,7 @@ class Dispatcher:
                 self._work.end_probe(item)
                 if decision.action is Action.UNKNOWN:
                     reason = "the outcome of its creation is unknown"
-                    self._results.count_without_request(item, Outcome.UNKNOWN, reason)
+                    self._results.count_without_request(item, RowOutcome.UNKNOWN, reason)
                 else:
                     self._counts.add_without_request(item, decision.action)
         # If none of these rows needs a request, run() must read the next rows at once instead of waiting.
@@ -274,7 +274,7 @@ class Dispatcher:
             return
         self._work.end_probe(item)
         reason = "another task has a request for this row under way"
-        self._results.count_without_request(item, Outcome.NOT_SENT, reason)
+        self._results.count_without_request(item, RowOutcome.NOT_SENT, reason)
 
     def _requeue(self, item: WorkItem) -> None:
         self._waiting -= 1

@@ -17,7 +17,7 @@ from cpaas_provider.contacts.mapping.rows import InvalidRowError, RowMapping
 from cpaas_provider.contacts.sync.cursor import Cursor
 from cpaas_provider.contacts.sync.decisions import Action, Plan, SyncRules, decide
 from cpaas_provider.contacts.sync.run_totals import RunTotals
-from cpaas_provider.contacts.sync.spool import KEY_SEPARATOR, Outcome, OutcomeLine, Spool, WorkItem
+from cpaas_provider.contacts.sync.spool import KEY_SEPARATOR, OutcomeLine, RowOutcome, Spool, WorkItem
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Table
 
 _GROUP_SIZE = 2_000
@@ -102,7 +102,7 @@ class Planner:
             )
         self._count_unread_unknown()
         for row_id in self._earlier.earlier_deleted_ids(self._map):
-            self._spool.add_outcome(OutcomeLine(None, None, Outcome.DELETED, row_id))
+            self._spool.add_outcome(OutcomeLine(None, None, RowOutcome.DELETED, row_id))
         if self._rules.on_missing != "keep" and whole:
             self._add_missing_rows()
         return self.plan
@@ -183,7 +183,7 @@ class Planner:
                         self._count_unknown(entry, number, name, is_missing=True)
                     continue
                 columns = ", ".join(cell.column for cell in error.cells)
-                self._spool.add_outcome(OutcomeLine(number, name, Outcome.INVALID_CELL, None, columns, str(error)))
+                self._spool.add_outcome(OutcomeLine(number, name, RowOutcome.INVALID_CELL, None, columns, str(error)))
                 item = WorkItem(key_hash, number, name, raw_hash, error.usable, is_partial=True)
             action = decide(item, entry, self._rules, self._map.hashes, self._lease.fencing_token).action
             if action is Action.UNKNOWN and entry is not None:
@@ -216,7 +216,7 @@ class Planner:
                 columns = ", ".join(rejection.columns)
                 since = f"{counted(rejection.times, 'time')}, first {rejection.since:%Y-%m-%d}"
                 reason = f"not changed since it was rejected ({since}): {rejection.reason}"
-            self._spool.add_outcome(OutcomeLine(item.number, item.name, Outcome.REJECTED, None, columns, reason))
+            self._spool.add_outcome(OutcomeLine(item.number, item.name, RowOutcome.REJECTED, None, columns, reason))
 
     def _duplicate(self, key_hash: bytes, row: _SourceRow, first_number: int) -> None:
         """Record a row with the same key as an earlier row of the source."""
@@ -247,7 +247,7 @@ class Planner:
         self.plan.invalid_rows += 1
         if self._cursor is not None and cells is not None:
             self._cursor.add_invalid(cells)
-        self._spool.add_outcome(OutcomeLine(number, name, Outcome.INVALID, reason=reason))
+        self._spool.add_outcome(OutcomeLine(number, name, RowOutcome.INVALID, reason=reason))
 
     def _count_unread_unknown(self) -> None:
         """Count unknown creations whose key was not in the source."""
@@ -273,7 +273,7 @@ class Planner:
         since = "" if entry.requested is None else f" since {entry.requested:%Y-%m-%d %H:%M} UTC"
         where = entry.source_row if number is None else number
         reason = f"the outcome of its creation is unknown{since}"
-        line = OutcomeLine(where, name, Outcome.UNKNOWN, reason=reason)
+        line = OutcomeLine(where, name, RowOutcome.UNKNOWN, reason=reason)
         self._spool.add_outcome(line, is_of_source=number is not None)
         named = {"row": where, "key_hash": entry.key_hash.hex()}
         bisect.insort(self.plan.unknown_rows, named, key=lambda named: (named["row"] is None, named["row"] or 0))

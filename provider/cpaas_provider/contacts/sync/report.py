@@ -15,14 +15,18 @@ from cpaas_provider.contacts.causes import cause_words
 from cpaas_provider.contacts.key_map.key_map import Lease
 from cpaas_provider.contacts.sync.decisions import Action, Decision, Plan, SyncRules, decide
 from cpaas_provider.contacts.sync.results import Counts
-from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
+from cpaas_provider.contacts.sync.spool import OutcomeLine, RowOutcome, Spool, WorkItem
 
 log = logging.getLogger(__name__)
 
 Publish = Callable[[Mapping[str, float]], None]
 
 _MASK = "•••"
-_PLANNED = {Action.CREATE: Outcome.TO_CREATE, Action.UPDATE: Outcome.TO_UPDATE, Action.DELETE: Outcome.TO_DELETE}
+_PLANNED = {
+    Action.CREATE: RowOutcome.TO_CREATE,
+    Action.UPDATE: RowOutcome.TO_UPDATE,
+    Action.DELETE: RowOutcome.TO_DELETE,
+}
 _PLANNED_AT_ONCE = 1_000
 _PUBLISHED = ("done", "created", "updated", "deleted", "rejected", "unknown", "not_sent")
 

@@ -17,16 +17,16 @@ from cpaas_provider.contacts.key_map.rejections import Rejection, new_rejection
 from cpaas_provider.contacts.sync.decisions import Action, SyncRules, in_step, restored, undone
 from cpaas_provider.contacts.sync.rows.requests import Response, Result
 from cpaas_provider.contacts.sync.run_totals import RunTotals
-from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
+from cpaas_provider.contacts.sync.spool import OutcomeLine, RowOutcome, Spool, WorkItem
 from cpaas_provider.database.errors import DatabaseError
 
 _REJECTIONS_AT_ONCE = 200
 _WORD = re.compile(r"[\w-]+")
 _WITHOUT_REQUEST = {Action.REJECTED_BEFORE: "rejected_before", Action.NOT_IN_MODE: "not_in_mode"}
 _ACCEPTED = {
-    Action.CREATE: Outcome.CREATED,
-    Action.UPDATE: Outcome.UPDATED,
-    Action.DELETE: Outcome.DELETED,
+    Action.CREATE: RowOutcome.CREATED,
+    Action.UPDATE: RowOutcome.UPDATED,
+    Action.DELETE: RowOutcome.DELETED,
 }
 
 
@@ -113,7 +113,7 @@ class ResultRecorder:
         # A later try of the run writes the line of this row, if this one is killed.
         is_created = (
             pending.decision.action is Action.CREATE
-            or self._counts.earlier.outcome_of(pending.before) is Outcome.CREATED
+            or self._counts.earlier.outcome_of(pending.before) is RowOutcome.CREATED
         )
         number = pending.item.number if is_created else None
         entry = replace(entry, fencing_token=self._lease.fencing_token, source_row=number)
@@ -200,22 +200,22 @@ class ResultRecorder:
             outcome = _ACCEPTED[pending.decision.action]
             self._to_reject += self._in_a_row
             self._in_a_row.clear()
-            if outcome is Outcome.DELETED:
+            if outcome is RowOutcome.DELETED:
                 self._counts.earlier.add_deleted(result.row_id)
         elif response in (Response.REJECTED, Response.NOT_FOUND, Response.NOT_STORED):
-            outcome = Outcome.REJECTED
+            outcome = RowOutcome.REJECTED
             if result.is_final:
                 (self._in_a_row if response is Response.REJECTED else self._to_reject).append(result)
         elif response is Response.UNKNOWN and pending.decision.action is Action.CREATE:
-            outcome = Outcome.UNKNOWN
+            outcome = RowOutcome.UNKNOWN
         else:
-            outcome = Outcome.NOT_SENT
+            outcome = RowOutcome.NOT_SENT
         columns = ", ".join(self._names.get(column, column) for column in pending.decision.cells) or None
         self._count(pending.item, outcome, result.row_id or pending.intent.row_id, columns, result.reason)
         self._counts.done += 1
         return False
 
-    def count_without_request(self, item: WorkItem, outcome: Outcome, reason: str) -> None:
+    def count_without_request(self, item: WorkItem, outcome: RowOutcome, reason: str) -> None:
         """Count a row for which no request is made, and write its line of the results file."""
         self._count(item, outcome, reason=reason)
         self._counts.done += 1
@@ -226,21 +226,21 @@ class ResultRecorder:
             accepted = result.response is Response.ACCEPTED
             reason = "the service accepted it, and the key map could not record that" if accepted else result.reason
             creates = result.pending.decision.action is Action.CREATE
-            outcome = Outcome.UNKNOWN if creates else Outcome.NOT_SENT
+            outcome = RowOutcome.UNKNOWN if creates else RowOutcome.NOT_SENT
             self._count(result.pending.item, outcome, result.row_id, None, reason)
             self._counts.done += 1
 
     def _count(
         self,
         item: WorkItem,
-        outcome: Outcome,
+        outcome: RowOutcome,
         row_id: str | None = None,
         columns: str | None = None,
         reason: str | None = None,
     ) -> None:
         """Count a row and write its line of the results file."""
         setattr(self._counts, outcome.value, getattr(self._counts, outcome.value) + 1)
-        self._counts.rejected_partial += outcome is Outcome.REJECTED and item.is_partial
+        self._counts.rejected_partial += outcome is RowOutcome.REJECTED and item.is_partial
         try:
             self._spool.add_outcome(OutcomeLine(item.number, item.name, outcome, row_id, columns, reason))
         except SpoolError as error:

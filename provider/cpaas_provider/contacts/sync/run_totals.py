@@ -12,7 +12,7 @@ from typing import Any
 
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
-from cpaas_provider.contacts.sync.spool import Outcome
+from cpaas_provider.contacts.sync.spool import RowOutcome
 
 CHANGED = ("created", "updated", "deleted")
 """The outcomes that are counted."""
@@ -61,11 +61,11 @@ class RunTotals:
         tokens = tuple(stored.get("tokens", ()))
         return cls(key, run, lease.fencing_token, created, updated, deleted, tokens, id_values)
 
-    def outcome_of(self, entry: MapEntry) -> Outcome | None:
+    def outcome_of(self, entry: MapEntry) -> RowOutcome | None:
         """Return what earlier tries of this run did with the row of an entry, ``None`` if they did not change it."""
         if entry.state is not RowState.SYNCED or entry.fencing_token not in self.tokens:
             return None
-        return Outcome.UPDATED if entry.source_row is None else Outcome.CREATED
+        return RowOutcome.UPDATED if entry.source_row is None else RowOutcome.CREATED
 
     def earlier_deleted_ids(self, key_map: KeyMap) -> Iterator[str | None]:
         """Yield the ids of the rows that earlier tries of this run deleted.

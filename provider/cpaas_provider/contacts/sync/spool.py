@@ -37,7 +37,7 @@ ON CONFLICT (row) DO UPDATE SET
 """
 
 
-class Outcome(StrEnum):
+class RowOutcome(StrEnum):
     """The outcome of one row, as in the results file."""
 
     CREATED = "created"
@@ -62,7 +62,7 @@ class OutcomeLine(NamedTuple):
 
     number: int | None
     key: str | None
-    outcome: Outcome
+    outcome: RowOutcome
     row_id: str | None = None
     columns: str | None = None
     reason: str | None = None
@@ -215,7 +215,7 @@ class Spool(DiskRows):
         )
         with self._disk_errors():
             for number, name, outcome, *rest in self._rows.execute(query):
-                yield OutcomeLine(number, name, Outcome(outcome), *rest)
+                yield OutcomeLine(number, name, RowOutcome(outcome), *rest)
 
     def _disk_error(self, reason: str) -> SpoolError:
         return SpoolError(

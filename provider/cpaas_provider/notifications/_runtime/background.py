@@ -25,7 +25,7 @@ from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.background_job import BackgroundJob, run_while_serving
 from cpaas_provider.notifications._runtime.alerts import AlertGroups, Waiting
 from cpaas_provider.notifications._runtime.message import Alert, unseal
-from cpaas_provider.notifications._runtime.request import Outcome
+from cpaas_provider.notifications._runtime.request import NotificationOutcome
 from cpaas_provider.notifications._runtime.run import TIMING, deliver, log_unrecorded
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class BackgroundSender(BackgroundJob):
         # The newest alert may be newer than the one that was read before.
         connection, alert = opened
         alert = unseal(pending.message, connection.hash_secrets) or alert
-        if deliver(pending, alert, connection, groups) is Outcome.NOT_SENT:
+        if deliver(pending, alert, connection, groups) is NotificationOutcome.NOT_SENT:
             # Perhaps only this host cannot reach the service, so leave the next notification to callers.
             groups.check(waiting.name, can_send=False)
 

@@ -36,7 +36,7 @@ BACKGROUND_SECONDS = 30.0
 _UNKNOWN = "Notification %s about %s is of unknown outcome. It may have been sent, so it is not sent again. %s"
 
 
-class Outcome(Enum):
+class NotificationOutcome(Enum):
     """How the request for a notification ended."""
 
     ACCEPTED = "accepted"
@@ -45,7 +45,9 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
 
 
-def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: float | None = None) -> Outcome:
+def send(
+    alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: float | None = None
+) -> NotificationOutcome:
     """Send a notification, and log what was sent and what was not.
 
     :param alert: the newest of the alerts, which gives the recipients and the texts
@@ -61,19 +63,19 @@ def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: f
             rejected = len(spec.read_result(response, repeated=False).rejected)
     except CpaasNotSentError as error:
         log.warning("Notification not sent, alerts: %s. The next one reports them. %s", alerts.count, error)
-        return Outcome.NOT_SENT
+        return NotificationOutcome.NOT_SENT
     except CpaasUnknownOutcomeError as error:
         log.warning(_UNKNOWN, alerts.reference, about, error)
-        return Outcome.UNKNOWN
+        return NotificationOutcome.UNKNOWN
     except CpaasError as error:
         log.error(  # noqa: TRY400 - a traceback may show values
             "Notification about %s was rejected. Nothing was sent, and it is not sent again. %s", about, error
         )
-        return Outcome.REJECTED
+        return NotificationOutcome.REJECTED
     except Exception as error:
         log.error(_UNKNOWN, alerts.reference, about, f"{type(error).__name__}.")  # noqa: TRY400 - as above
         log.debug("What failed in a notification.", exc_info=error)
-        return Outcome.UNKNOWN
+        return NotificationOutcome.UNKNOWN
     log.info(
         "Notification sent: %s, alerts: %s, recipients: %s, reference: %s.",
         alert.channel,
@@ -83,7 +85,7 @@ def send(alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: f
     )
     if rejected:
         log.error("The service rejected %s of this notification.", counted(rejected, "recipient"))
-    return Outcome.ACCEPTED
+    return NotificationOutcome.ACCEPTED
 
 
 def _shorten_timeouts(connection: CpaasConnection, seconds: float | None) -> CpaasConnection:

@@ -21,7 +21,7 @@ from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.notifications._runtime.alerts import AlertGroups, PendingAlerts, Timing
 from cpaas_provider.notifications._runtime.events import AirflowEvent, read_event
 from cpaas_provider.notifications._runtime.message import Alert, Batch, group_name, seal
-from cpaas_provider.notifications._runtime.request import CALLER_SECONDS, KINDS, Outcome, send
+from cpaas_provider.notifications._runtime.request import CALLER_SECONDS, KINDS, NotificationOutcome, send
 from cpaas_provider.sending.errors import NoSenderError
 from cpaas_provider.sending.requests.message import sender_of
 
@@ -211,7 +211,7 @@ def deliver(
     groups: AlertGroups,
     *,
     seconds: float | None = None,
-) -> Outcome:
+) -> NotificationOutcome:
     """Send the notification about alerts that are recorded as in flight, and record its outcome.
 
     If the outcome cannot be recorded, it counts as unknown, so the notification is not sent again.
@@ -225,7 +225,7 @@ def deliver(
     alerts = Batch(pending.count, pending.subjects, pending.first_at, reference)
     outcome = send(alert, alerts, connection, seconds=seconds)
     try:
-        groups.finish(pending, not_sent=outcome is Outcome.NOT_SENT)
+        groups.finish(pending, not_sent=outcome is NotificationOutcome.NOT_SENT)
     except DatabaseError as error:
         log.error(  # noqa: TRY400 - a traceback may show values
             "The outcome (%s) could not be recorded, so no other notification reports these alerts. %s",

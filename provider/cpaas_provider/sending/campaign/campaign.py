@@ -51,7 +51,7 @@ class TestFailedError(SendingError):
     permanent = True
 
 
-class TooManyRecipientsError(SendingError):
+class RecipientLimitError(SendingError):
     """The campaign has more recipients than ``max_recipients``.
 
     :param recipients: their number
@@ -372,7 +372,7 @@ class Campaign:
             where = " in all partitions, with the duplicates of other partitions" if other_partitions else ""
             by_clear = "If it is right, raise max_recipients and clear the task."
             advice = advise("max_recipients", self.options.templates, by_clear)
-            raise TooManyRecipientsError(
+            raise RecipientLimitError(
                 f"The campaign has {counted(recipients, 'recipient')}{where}, more than max_recipients ({limit}) "
                 f"allows. Nothing was sent in this try. Check the source. {advice}",
                 recipients,

@@ -21,7 +21,13 @@ from cpaas_provider.sending.campaign.journal_index import JournalIndex
 from cpaas_provider.sending.campaign.message_series import SeriesMessage
 from cpaas_provider.sending.campaign.progress import Progress
 from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus
-from cpaas_provider.sending.campaign.rejections import NextStep, OnRejectedBatch, bisect, classify, split_by_name
+from cpaas_provider.sending.campaign.rejections import (
+    NextStep,
+    OnRejectedBatch,
+    bisect,
+    decide_after_failure,
+    split_by_name,
+)
 from cpaas_provider.sending.dispatcher import Ended, Wait
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.model import Intent, Result, State
@@ -165,7 +171,7 @@ class CampaignQueue:
 
     def fail(self, request: CampaignRequest, error: CpaasError) -> Ended:
         """Record a failure. A batch that may have an invalid recipient is bisected. Some failures end the campaign."""
-        state, next_step = classify(error, len(request.batch), self.on_rejected_batch)
+        state, next_step = decide_after_failure(error, len(request.batch), self.on_rejected_batch)
         ended = self.end(request, state, str(error)).result
         if state is not State.UNKNOWN:
             self._unknown_in_a_row = 0

@@ -34,7 +34,7 @@ class NextStep(Enum):
     END = "end"
 
 
-def classify(
+def decide_after_failure(
     error: CpaasError, size: int, on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
 ) -> tuple[State, NextStep]:
     """Return the state of a failed request to ``size`` recipients, and how the campaign continues."""

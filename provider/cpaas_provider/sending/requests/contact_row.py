@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from cpaas_provider.api.core import Call
     from cpaas_provider.api.models.contacts import ContactRowRecord
-    from cpaas_provider.sending.spec import Client, Outcome, OutcomeProbe
+    from cpaas_provider.sending.spec import Client, OutcomeProbe, SendOutcome
 
 
 class Cells(Protocol):
@@ -73,7 +73,7 @@ class RowCreation(SingleRequest):
             cells=self.cells,
         )
 
-    def result(self, outcome: Outcome) -> dict[str, Any]:
+    def result(self, outcome: SendOutcome) -> dict[str, Any]:
         """Return the row's id."""
         created = latest_result(outcome)
         return {"row_id": created.get("row_id", created.get("id")), "created": bool(outcome.accepted)}

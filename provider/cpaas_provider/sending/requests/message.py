@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.core import Call
     from cpaas_provider.api.models.messages import Message
     from cpaas_provider.sending.requests.channels import Channel
-    from cpaas_provider.sending.spec import Client, Outcome, OutcomeProbe
+    from cpaas_provider.sending.spec import Client, OutcomeProbe, SendOutcome
 
 
 log = logging.getLogger(__name__)
@@ -261,7 +261,7 @@ class MessageRequest(SingleRequest):
             gsm7_saved_pages=saved,
         )
 
-    def result(self, outcome: Outcome) -> dict[str, Any]:
+    def result(self, outcome: SendOutcome) -> dict[str, Any]:
         """Return ids, counts and cost."""
         messages = [entry.result or {} for entry in outcome.accepted]
         latest = messages[-1] if messages else {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.core import Call
     from cpaas_provider.api.models.airtime import AirtimePurchase
     from cpaas_provider.api.models.otp import OtpToken
-    from cpaas_provider.sending.spec import Outcome, OutcomeProbe
+    from cpaas_provider.sending.spec import OutcomeProbe, SendOutcome
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class OtpRequest(SingleRequest):
         """The numbers that can never be reached. An opt-out does not count: the recipient asks for a code."""
         return SuppressionScope(self.channel or "sms", (INVALID_NUMBER,))
 
-    def result(self, outcome: Outcome) -> dict[str, Any]:
+    def result(self, outcome: SendOutcome) -> dict[str, Any]:
         """Return the passcode's id, status and times."""
         requested = latest_result(outcome)
         names = ("id", "status", "status_desc", "outcome", "created_datetime", "expires_at")
@@ -163,7 +163,7 @@ class AirtimeRequest(SingleRequest):
             external_ref=self.external_ref,
         )
 
-    def result(self, outcome: Outcome) -> dict[str, Any]:
+    def result(self, outcome: SendOutcome) -> dict[str, Any]:
         """Return the purchase's id, status and cost."""
         bought = latest_result(outcome)
         names = ("id", "status", "network", "charge", "balance", "refunded", "created_datetime")

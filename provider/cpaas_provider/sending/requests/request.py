@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from cpaas_provider.api.settings import ClientSettings
-    from cpaas_provider.sending.spec import Outcome, OutcomeProbe, SendSpec
+    from cpaas_provider.sending.spec import OutcomeProbe, SendOutcome, SendSpec
 
 
 class SendSettings(Protocol):
@@ -71,11 +71,11 @@ class SingleRequest:
         """
         raise NotImplementedError
 
-    def result(self, outcome: Outcome) -> dict[str, Any]:
+    def result(self, outcome: SendOutcome) -> dict[str, Any]:
         """Return the result as small JSON, from the results of all tries."""
         raise NotImplementedError
 
 
-def latest_result(outcome: Outcome) -> dict[str, Any]:
+def latest_result(outcome: SendOutcome) -> dict[str, Any]:
     """Return the result of the last accepted request, empty where none was accepted."""
     return (outcome.accepted[-1].result if outcome.accepted else None) or {}

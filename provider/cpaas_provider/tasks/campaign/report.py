@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.amounts import divide, format_amount, to_decimal
 from cpaas_provider.database.activity.progress import CAMPAIGN
-from cpaas_provider.sending.campaign.campaign import TooManyRecipientsError
+from cpaas_provider.sending.campaign.campaign import RecipientLimitError
 from cpaas_provider.sending.campaign.guards.budget import BudgetReachedError
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT, RecipientStatus
 from cpaas_provider.sources.files import redacted_path
@@ -85,7 +85,7 @@ _CENT = Decimal("0.01")
 
 
 def build_question(
-    error: TooManyRecipientsError | BudgetReachedError, campaign: Campaign, report: Mapping[str, Any]
+    error: RecipientLimitError | BudgetReachedError, campaign: Campaign, report: Mapping[str, Any]
 ) -> Question | None:
     """Return what a user is asked to confirm when a limit stopped a campaign; ``None`` if that cannot be confirmed.
 
@@ -99,7 +99,7 @@ def build_question(
         "Invalid rows": f"{report['invalid_rows']:,}",
         "Charge so far": format_amount(report["charge"]),
     }
-    if isinstance(error, TooManyRecipientsError):
+    if isinstance(error, RecipientLimitError):
         estimate = {"Estimated charge of all": format_amount(report["estimated_charge"])}
         return Question(str(error), {**figures, **estimate}, {"max_recipients": error.recipients})
     reached = error.reached

@@ -17,7 +17,7 @@ from cpaas_provider.hooks.metrics import CAMPAIGN
 from cpaas_provider.links.delivery import page_url, push_link
 from cpaas_provider.sending.campaign.campaign import (
     Campaign,
-    TooManyRecipientsError,
+    RecipientLimitError,
     campaign_reference,
     refuse_unknown_placeholders,
 )
@@ -108,7 +108,7 @@ class CampaignRunner(BulkAttempt):
                 f"The plan of the campaign could not be made ({error.strerror}). Nothing was sent in this try.",
                 permanent=False,
             ) from None
-        except TooManyRecipientsError as error:
+        except RecipientLimitError as error:
             if asked:
                 self._refuse(asked)
             self._ask(error)
@@ -234,7 +234,7 @@ class CampaignRunner(BulkAttempt):
             self._progress = CampaignProgress(self._spec, self._partition, self._runtime, campaign.reference, begun)
         raise NotConfirmedError(asked.refusal)
 
-    def _ask(self, error: TooManyRecipientsError | BudgetReachedError) -> None:
+    def _ask(self, error: RecipientLimitError | BudgetReachedError) -> None:
         """Have a user confirm what a limit stopped, if the author wants that and it can be confirmed."""
         campaign, spec = self._campaign, self._spec
         if self._confirmations is None or campaign is None or not self._confirmations.may_ask():

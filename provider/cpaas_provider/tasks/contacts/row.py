@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
     from cpaas_provider.contacts.key_map.key_map import KeyMap
     from cpaas_provider.sending.shutdown import StopSignal
-    from cpaas_provider.sending.spec import Client, Outcome
+    from cpaas_provider.sending.spec import Client, SendOutcome
     from cpaas_provider.tasks.runtime import TaskRuntime
     from cpaas_provider.tasks.single.send import SingleSend
 
@@ -72,7 +72,7 @@ class RowOfEarlierTry(RowCreation):
     cells: RowCells
     runtime: TaskRuntime
 
-    def result(self, outcome: Outcome) -> dict[str, Any]:
+    def result(self, outcome: SendOutcome) -> dict[str, Any]:
         """Return the row's id, once the row has the cells."""
         result = super().result(outcome)
         if outcome.earlier and result["row_id"] is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from cpaas_provider.sending.spec import Outcome, OutcomeProbe
+    from cpaas_provider.sending.spec import OutcomeProbe, SendOutcome
     from cpaas_provider.tasks.delivery.tracker import DeliveryTracker
     from cpaas_provider.tasks.runtime import TaskRuntime
 
@@ -86,7 +86,7 @@ class DeliveryReports:
         """Return what the result of a send says of its delivery reports."""
         return {} if self._options.operation is None else {"delivery_reports": self.endpoint}
 
-    def record_outcome(self, outcome: Outcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+    def record_outcome(self, outcome: SendOutcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
         """Record the accepted requests of a single send, and link to them.
 
         :param rejected: the recipients that the service rejected from them

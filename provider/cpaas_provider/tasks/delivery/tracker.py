@@ -38,7 +38,7 @@ from cpaas_provider.tasks.errors import PreflightError
 
 if TYPE_CHECKING:
     from cpaas_provider.sending.journal.model import RequestRecord
-    from cpaas_provider.sending.spec import Client, Outcome
+    from cpaas_provider.sending.spec import Client, SendOutcome
     from cpaas_provider.tasks.runtime import TaskRuntime
 
 log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class DeliveryTracker:
             self._write(partial(self._record_recipients, campaign=campaign, made=part)) for part in _small_parts(made)
         )
 
-    def record_outcome(self, outcome: Outcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+    def record_outcome(self, outcome: SendOutcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
         """Record requests each of which is a campaign by itself.
 
         :param rejected: the recipients that the service rejected from them

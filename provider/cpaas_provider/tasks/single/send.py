@@ -13,7 +13,7 @@ from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.resolver import describe_unknown
 from cpaas_provider.sending.send import send_once
 from cpaas_provider.sending.single import SingleSendState
-from cpaas_provider.sending.spec import OnUnknown, Outcome, UnknownPolicy
+from cpaas_provider.sending.spec import OnUnknown, SendOutcome, UnknownPolicy
 from cpaas_provider.tasks.airflow import task_log
 from cpaas_provider.tasks.database.frequency import open_frequency_cap
 from cpaas_provider.tasks.database.suppressions import StoredSuppressionList
@@ -91,7 +91,7 @@ class SingleSend(Attempt):
         try:
             spec = self.request.build_spec(self.runtime.connection, sender.reports.probes())
         except (InvalidRequestError, NoRecipientsError) as error:
-            if Outcome.of(self._journal.records):
+            if SendOutcome.of(self._journal.records):
                 raise AirflowFailException(f"{error} {PARTIALLY_SENT}") from None
             raise
         state = sender.open_state(spec, self._journal)
@@ -105,7 +105,7 @@ class SingleSend(Attempt):
 
     def push_report(self, *, quietly: bool) -> bool:
         """Push the report of all tries. Return whether something was sent or is unknown."""
-        outcome = Outcome.of(self._journal.records) if self._journal else Outcome()
+        outcome = SendOutcome.of(self._journal.records) if self._journal else SendOutcome()
         if not outcome:
             return False
         if outcome.unknown and not quietly:
@@ -143,7 +143,7 @@ class SingleSender:
         suppressions = StoredSuppressionList(runtime, *scope) if scope else None
         return SingleSendState(spec, journal, self.reports, suppressions=suppressions, frequency_cap=frequency_cap)
 
-    def send(self, state: SingleSendState, *, waits: bool = False) -> Outcome:
+    def send(self, state: SingleSendState, *, waits: bool = False) -> SendOutcome:
         """Send, or send what is left.
 
         :param waits: whether to wait here while a probe may still establish an outcome
@@ -161,7 +161,7 @@ class SingleSender:
             )
         self.reports.begin()
 
-    def check_left_out(self, outcome: Outcome) -> None:
+    def check_left_out(self, outcome: SendOutcome) -> None:
         """Check that guards did not leave out all recipients.
 
         :raises NoRecipientsError: when they did
@@ -178,7 +178,7 @@ class SingleSender:
         whose = "The recipient is" if suppressed + capped == 1 else "All recipients are"
         raise NoRecipientsError(f"{whose} {' or '.join(reasons)}. Nothing was sent.{hint}")
 
-    def build_result(self, outcome: Outcome) -> dict[str, Any]:
+    def build_result(self, outcome: SendOutcome) -> dict[str, Any]:
         """Return the result of a single send, as small JSON, and record it for the pages in Airflow's UI."""
         result = {
             **self._request.result(outcome),

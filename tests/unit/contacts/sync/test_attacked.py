@@ -20,7 +20,7 @@ from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import sync as sync_module
 from cpaas_provider.contacts.sync.decisions import Plan
 from cpaas_provider.contacts.sync.limits import check_changes
-from cpaas_provider.contacts.sync.spool import Outcome, OutcomeLine, Spool, WorkItem
+from cpaas_provider.contacts.sync.spool import OutcomeLine, RowOutcome, Spool, WorkItem
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from tests.sqlite_memory import SqliteMemory
@@ -126,7 +126,7 @@ def test_database_that_is_away_for_a_while_makes_no_creation_unknown(world: Worl
 def test_database_that_stays_away_leaves_what_had_left_unknown_and_nothing_else(world: World) -> None:
     (ended,) = world.run(Step(rows(8), writes=(AtWrite.FINE,) * 4 + (AtWrite.FAILS_BEFORE,) * 30))
     assert isinstance(ended.error, DatabaseError)
-    unknown = [line for line in ended.lines if line.outcome is Outcome.UNKNOWN]
+    unknown = [line for line in ended.lines if line.outcome is RowOutcome.UNKNOWN]
     assert unknown
     assert all(line.row_id in world.list.rows for line in unknown)
     (again,) = world.run(Step(rows(8)))
@@ -264,7 +264,7 @@ def test_rows_of_a_large_list_take_little_memory_while_they_are_sent() -> None:
 
 def test_half_characters_in_the_words_of_the_service_end_no_sync() -> None:
     with Spool() as spool:
-        spool.add_outcome(OutcomeLine(1, "k", Outcome.REJECTED, reason="No \ud800 half"))
+        spool.add_outcome(OutcomeLine(1, "k", RowOutcome.REJECTED, reason="No \ud800 half"))
         (line,) = spool.outcomes()
     assert line.reason == "No ? half"
 
@@ -287,7 +287,7 @@ def test_share_of_rows_is_not_rounded_down_by_binary_fractions() -> None:
 
 def test_both_rows_of_a_key_are_named_where_none_is_used(world: World) -> None:
     (ended,) = world.run(Step((("k1", "1", "1"), ("k2", "1", "1"), ("k1", "2", "1")), on_duplicate_key="none"))
-    assert [line.number for line in ended.lines if line.outcome is Outcome.INVALID] == [1, 3]
+    assert [line.number for line in ended.lines if line.outcome is RowOutcome.INVALID] == [1, 3]
     assert ended.report["created"] == 1
 
 

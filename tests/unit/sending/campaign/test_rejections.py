@@ -17,7 +17,7 @@ from cpaas_provider.api.errors import (
     CpaasUnknownOutcomeError,
 )
 from cpaas_provider.sending.campaign.recipients import Recipient
-from cpaas_provider.sending.campaign.rejections import NextStep, OnRejectedBatch, bisect, classify
+from cpaas_provider.sending.campaign.rejections import NextStep, OnRejectedBatch, bisect, decide_after_failure
 from cpaas_provider.sending.journal.model import State
 
 
@@ -28,10 +28,10 @@ def rejected(status: int | None, *, is_message_error: bool = False) -> CpaasReje
 
 
 def test_batch_is_not_bisected_where_the_author_forgoes_it() -> None:
-    assert classify(rejected(400), 500) == (State.NOT_SENT, NextStep.BISECT)
-    assert classify(rejected(400), 500, OnRejectedBatch.FAIL) == (State.REJECTED, NextStep.GO_ON)
+    assert decide_after_failure(rejected(400), 500) == (State.NOT_SENT, NextStep.BISECT)
+    assert decide_after_failure(rejected(400), 500, OnRejectedBatch.FAIL) == (State.REJECTED, NextStep.GO_ON)
     unauthorised = CpaasAuthenticationError("no", status=401)
-    assert classify(unauthorised, 500, OnRejectedBatch.FAIL) == (State.NOT_SENT, NextStep.END)
+    assert decide_after_failure(unauthorised, 500, OnRejectedBatch.FAIL) == (State.NOT_SENT, NextStep.END)
 
 
 @pytest.mark.parametrize("size", [1, 500])
@@ -54,18 +54,18 @@ def test_batch_is_not_bisected_where_the_author_forgoes_it() -> None:
     ids=lambda error: f"{type(error).__name__}-{error.status}",
 )
 def test_error_not_about_recipients_ends_the_campaign_without_bisecting(error: CpaasError, size: int) -> None:
-    assert classify(error, size) == (State.NOT_SENT, NextStep.END)
+    assert decide_after_failure(error, size) == (State.NOT_SENT, NextStep.END)
 
 
 @pytest.mark.parametrize("status", [200, 400, 413, 422])
 def test_rejection_that_may_concern_one_recipient_is_bisected(status: int) -> None:
-    assert classify(rejected(status), 2) == (State.NOT_SENT, NextStep.BISECT)
-    assert classify(rejected(status), 1) == (State.REJECTED, NextStep.GO_ON)
+    assert decide_after_failure(rejected(status), 2) == (State.NOT_SENT, NextStep.BISECT)
+    assert decide_after_failure(rejected(status), 1) == (State.REJECTED, NextStep.GO_ON)
 
 
 @pytest.mark.parametrize("size", [1, 500])
 def test_unknown_outcome_is_never_bisected(size: int) -> None:
-    assert classify(CpaasUnknownOutcomeError("no answer"), size) == (State.UNKNOWN, NextStep.GO_ON)
+    assert decide_after_failure(CpaasUnknownOutcomeError("no answer"), size) == (State.UNKNOWN, NextStep.GO_ON)
 
 
 def recipients_of(*addresses: str) -> list[Recipient]:
