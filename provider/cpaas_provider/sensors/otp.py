@@ -18,7 +18,7 @@ from cpaas_provider.sensors._base import DeferrableSensor, is_deferrable
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from cpaas_provider.triggers._polling.backoff import FailureStreak
+    from cpaas_provider.triggers._polling.backoff import FailureStreak, LogInterval
     from cpaas_provider.triggers._polling.criteria import OtpCriteria
     from cpaas_provider.triggers.otp import OtpStatusTrigger
 
@@ -110,6 +110,7 @@ class OtpStatusSensor(DeferrableSensor):
         self.fail_if_not_verified = fail_if_not_verified
         self.cpaas_conn_id = cpaas_conn_id
         self._streak: FailureStreak | None = None
+        self._log_interval: LogInterval | None = None
         self._began_at: datetime | None = None
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
@@ -129,7 +130,8 @@ class OtpStatusSensor(DeferrableSensor):
                     raise
                 return PokeReturnValue(is_done=True, xcom_value=self._conclude(otp_error_result(self.otp_id, error)))
             reason = error if isinstance(error, CpaasError) else f"Connection unreadable ({type(error).__name__})."
-            self.log.warning("%s The wait continues.", reason)
+            if self._log_interval is not None and self._log_interval.is_over():
+                self.log.warning("%s The wait continues.", reason)
             return False
         if streak.count:
             streak.reset()
@@ -149,11 +151,12 @@ class OtpStatusSensor(DeferrableSensor):
 
     def _begin(self, context: Context) -> tuple[FailureStreak, bool]:
         """Return the failures in a row, also of earlier processes of the wait, and whether this is its first read."""
-        from cpaas_provider.triggers._polling.backoff import FailureStreak
+        from cpaas_provider.triggers._polling.backoff import FailureStreak, LogInterval
 
         if self._streak is not None:
             return self._streak, False
         self._streak, self._began_at = FailureStreak(), timezone.utcnow()
+        self._log_interval = LogInterval()
         if not self._was_rescheduled(context):
             return self._streak, True
         instance = context["ti"]

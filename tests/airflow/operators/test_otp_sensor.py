@@ -188,6 +188,10 @@ class TestOutcomes:
         assert finished_run.outcome("wrong_key") == ("failed", 2)
         assert "API key" in finished_run.error("wrong_key")
 
+    def test_failed_reads_are_logged_once_a_minute(self, finished_run: TaskRunner) -> None:
+        # Each of the two tries waits through two failed reads, and the third ends it.
+        assert finished_run.log("wrong_key").count("The wait continues.") == 2
+
 
 class TestArguments:
     def test_fields_are_rendered(self, finished_run: TaskRunner) -> None:

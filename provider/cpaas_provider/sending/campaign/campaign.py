@@ -143,7 +143,7 @@ class Campaign:
 
     def __post_init__(self) -> None:
         self.body = self.log.hasher.body(self.message.body)
-        self.index = JournalIndex(self.plan, self.log, self.body)
+        self.index = JournalIndex(self.plan, self.log, self.body, self.options.in_flight or self.options.window)
         self.requests = self.index
         self.min_write_batch = self.options.min_write_batch
         self.max_pending = self.options.window

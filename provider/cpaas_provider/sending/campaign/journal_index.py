@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from cpaas_provider.api.amounts import to_decimal, total
+from cpaas_provider.api.amounts import known_figure, to_decimal, total
 from cpaas_provider.sending.campaign.guards.spending import EarlierRequest
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT_SINCE, Recipient, RecipientStatus, RecipientTable
 from cpaas_provider.sending.errors import ResendLimitError, UnknownOutcomeError
@@ -66,13 +67,18 @@ class JournalIndex(SendRequests):
     No probe of a message can refute a request, and the journal of a campaign has all results.
 
     :param body: hash of the content that this try sends to all
+    :param in_flight: the most requests that may be in flight
     """
 
     plan: RecipientTable
     log: JournalLog
     body: str
+    in_flight: int = 1
     rejected_resends: set[int] = field(default_factory=set, init=False)
     """The positions of recipients of unknown outcome that the service rejected on a resend."""
+
+    def __post_init__(self) -> None:
+        self._last_balances = deque[float](maxlen=self.in_flight)
 
     def replay(self) -> None:
         """Read what earlier tries stored, and set the status of recipients by it; once, after the table is loaded."""
@@ -85,7 +91,7 @@ class JournalIndex(SendRequests):
                         continue
                     next_number = max(next_number, intent.number + 1)
                     pending = Result(intent.number, State.PENDING, reason=BROKE_OFF)
-                    self._add(intent, entry.body, entry.at.timestamp(), pending, now=False)
+                    self._add(intent, entry.body, entry.at.timestamp(), pending)
                     self._add_recipients(intent)
                 for result in entry.results:
                     self._add_left_out(result)
@@ -104,7 +110,9 @@ class JournalIndex(SendRequests):
 
         :param at: when it was taken from the queue, as ``time.time()`` returns it
         """
-        self._add(intent, self.body, at, result, now=True)
+        self._add(intent, self.body, at, result)
+        if result.result is not None and (balance := known_figure(result.result[2])) is not None:
+            self._last_balances.append(float(balance))
         if result.state is State.UNKNOWN:
             self._add_recipients(intent)
         self._add_left_out(result)
@@ -246,15 +254,18 @@ class JournalIndex(SendRequests):
         return self.plan.database.execute(query, (_ACCEPTED, self.body)).fetchone() is not None
 
     def money(self) -> tuple[float | None, float | None, int]:
-        """Return what accepted requests were charged, the last balance reported, and the number of these requests."""
+        """Return what accepted requests were charged, the balance after the last, and the number of these requests."""
         # SQL would sum binary floats. There are few distinct charges, so they are summed here as decimals.
         charges = self.plan.database.execute(
             "SELECT charge, count(*) FROM request WHERE state = ? GROUP BY charge", (_ACCEPTED,)
         ).fetchall()
         spent = total(None if charge is None else to_decimal(charge) * times for charge, times in charges)
         requests = sum(times for _, times in charges)
+        if self._last_balances:
+            # Responses overtake each other, so the last one may have an older balance.
+            return spent, min(self._last_balances), requests
         last = self.plan.database.execute(
-            "SELECT balance FROM request WHERE balance IS NOT NULL ORDER BY now DESC, number DESC LIMIT 1"
+            "SELECT balance FROM request WHERE balance IS NOT NULL ORDER BY number DESC LIMIT 1"
         ).fetchone()
         return spent, (last[0] if last else None), requests
 
@@ -285,10 +296,10 @@ class JournalIndex(SendRequests):
         found = (self.plan.database.execute(find, (member,)).fetchone() for member in members)
         return sum(row[0] if row else 1 for row in found)
 
-    def _add(self, intent: Intent, body: str | None, at: float, result: Result, *, now: bool) -> None:
+    def _add(self, intent: Intent, body: str | None, at: float, result: Result) -> None:
         self.plan.change(
-            "INSERT INTO request (number, reference, state, body, at, size, id, charge, balance, reason, now) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO request (number, reference, state, body, at, size, id, charge, balance, reason) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 intent.number,
                 intent.reference,
@@ -298,7 +309,6 @@ class JournalIndex(SendRequests):
                 len(intent),
                 *(result.result or (None, None, None)),
                 result.reason,
-                now,
             ),
         )
 

@@ -22,7 +22,7 @@ CREATE TABLE recipient (
 );
 CREATE TABLE request (
     number INTEGER PRIMARY KEY, reference TEXT, state INTEGER NOT NULL, body TEXT, at REAL, size INTEGER,
-    id TEXT, charge REAL, balance REAL, reason TEXT, now INTEGER NOT NULL
+    id TEXT, charge REAL, balance REAL, reason TEXT
 );
 CREATE TABLE recipient_request (member BLOB, request INTEGER, values_hash BLOB);
 CREATE TABLE left_out (member BLOB, request INTEGER);

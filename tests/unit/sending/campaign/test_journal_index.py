@@ -263,6 +263,17 @@ class TestSums:
         index.record(make_intent(1, OBI), WHEN.timestamp(), make_result(1, 2.5, 7.5))
         assert index.money() == (5.0, 7.5, 2)
 
+    def test_last_balance_is_the_lowest_of_requests_that_were_in_flight_together(self) -> None:
+        _, index = restored(batch([make_intent(0, ADA)], [make_result(0, 2.5, 10.0)]))
+        index = JournalIndex(index.plan, index.log, BODY, in_flight=2)
+        for number, balance in enumerate((50.0, 45.0, 47.5), start=1):
+            index.record(make_intent(number, OBI), WHEN.timestamp(), make_result(number, 2.5, balance))
+            # The account was topped up between the tries. The second response of this try overtook the third.
+            assert index.money()[1] == min(50.0, balance, 45.0 if number > 1 else 50.0)
+        index.record(make_intent(4, OBI), WHEN.timestamp(), make_result(4, 2.5, 80.0))
+        index.record(make_intent(5, OBI), WHEN.timestamp(), make_result(5, 2.5, 77.5))
+        assert index.money()[1] == 77.5
+
     def test_service_without_charge_and_balance_gives_none(self) -> None:
         _, index = restored(batch([make_intent(0, ADA)], [make_result(0, None, None)]))
         assert index.money() == (None, None, 1)
