@@ -291,6 +291,14 @@ class TestPartitions:
         assert "started in 2 partitions and cannot continue in 3 partitions" in failed.error
         assert sms(task_runner, rows(40), **KEY).run_try().state == "failed"
 
+    def test_partition_that_a_guard_leaves_empty_succeeds(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", allowed_recipients="2348099999999")
+        run = parts(task_runner, 2, rows(4))
+        tries = [run.run_try(map_index=index) for index in range(2)]
+        assert [one.state for one in tries] == ["success"] * 2
+        assert sum(one.result["not_allowed"] for one in tries) == 4
+        assert requests(task_runner) == 0
+
     def test_invalid_partition_is_refused(self, task_runner: TaskRunner) -> None:
         with pytest.raises(ValueError, match="partition must be a value of"):
             sms(task_runner, rows(1), partition={"part": 3, "of": 3})

@@ -181,9 +181,18 @@ class TestDoNotDisturb:
     def test_campaign_fails_if_every_lookup_failed(self, task_runner: TaskRunner) -> None:
         set_dnd(task_runner)
         task_runner.sandbox.control(*fault("lookup_phone", "reject", message="Not now"))
-        failed = sms(task_runner, rows(5), skip_dnd=True).run_try()
+        run = sms(task_runner, rows(5), skip_dnd=True)
+        failed = run.run_try()
         assert (failed.state, counts(failed.report)) == ("up_for_retry", {"lookup_failed": 5})
         assert "The lookup failed for each of the 5 recipients" in failed.error
+        task_runner.sandbox.control("DELETE", "faults")
+        done = run.run_try()
+        assert (done.state, counts(done.result)) == ("success", {"sent": 5})
+
+    def test_campaign_whose_recipients_all_have_dnd_is_skipped(self, task_runner: TaskRunner) -> None:
+        set_dnd(task_runner, *SIX)
+        done = sms(task_runner, rows(6), skip_dnd=True).run_try()
+        assert (done.state, requests(task_runner), counts(done.report)) == ("skipped", 0, {"dnd": 6})
 
     def test_retry_after_a_busy_service_repeats_no_paid_lookup(self, task_runner: TaskRunner) -> None:
         set_dnd(task_runner)

@@ -25,6 +25,7 @@ from tests.airflow.harness.campaigns import (
     outcomes,
     read_results,
     reject_recipients,
+    requests,
     rows,
     sms,
 )
@@ -145,8 +146,11 @@ def test_disk_that_fills_up_fails_with_the_counts_and_a_retry_only_writes(
 
 def test_xcom_is_small_and_the_same_when_a_later_try_only_reports(task_runner: TaskRunner) -> None:
     limit_batches(task_runner, 2)
-    run = sms(task_runner, rows(20), post_execute=FailsAfterSend(1))
+    failing = FailsAfterSend(1)
+    run = sms(task_runner, rows(20), post_execute=failing)
     *_, second = run.run_to_end()
+    assert failing.results == [second.result] * 2
+    assert requests(task_runner) == 10
     assert len(json.dumps(second.result)) < 1000
     assert set(second.result) == documented_keys(SmsCampaignOperator)
     assert (second.result["requests"], second.result["charge"], second.result["sent"]) == (10, 80.0, 20)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cpaas_provider.sending.journal.model import JOURNAL_KEY
 from tests.airflow.harness.campaigns import (
     clear_faults,
     count_messages,
@@ -16,6 +17,7 @@ from tests.airflow.harness.campaigns import (
     limit_batches,
     outcomes,
     read_results,
+    record_state_calls,
     reject_recipients,
     requests,
     rows,
@@ -242,9 +244,16 @@ class TestRejected:
         self, task_runner: TaskRunner
     ) -> None:
         reject_recipients(task_runner, [SIX[1]])
-        run = sms(task_runner, rows(3))
-        assert run.run_try().state == "failed"
+        run = sms(task_runner, rows(3), max_failure_ratio=0.5, post_execute=FailsAfterSend(1))
+        assert run.run_try().state == "up_for_retry"
         before = requests(task_runner)
+        retried = run.run_try()
+        assert (retried.state, counts(retried.result), requests(task_runner)) == (
+            "success",
+            {"sent": 2, "rejected": 1},
+            before,
+        )
+        run.change(max_failure_ratio=0)
         again = run.clear().run_try()
         assert (again.state, counts(again.report), requests(task_runner)) == (
             "failed",
@@ -282,8 +291,10 @@ class TestRejected:
         self, task_runner: TaskRunner, tmp_path: Path
     ) -> None:
         given = [*rows(4), {"phone": "12", "name": "x"}, {"phone": f"+{SIX[5]}"}]
-        failed = sms(task_runner, given, max_failure_ratio=0.3, results_path=str(tmp_path / "o.jsonl")).run_try()
-        assert (failed.state, counts(failed.report)) == ("failed", {"sent": 4, "invalid_rows": 2})
+        for ratio in (0, 0.3):
+            path = str(tmp_path / f"{ratio}.jsonl")
+            failed = sms(task_runner, given, max_failure_ratio=ratio, results_path=path).run_try()
+            assert (failed.state, counts(failed.report)) == ("failed", {"sent": 4, "invalid_rows": 2})
         assert sms(task_runner, given, max_failure_ratio=0.34).run_try().state == "success"
 
 
@@ -404,8 +415,16 @@ class TestClears:
         assert outcomes(out) == {SIX[0]: "sent"}
 
 
-def test_state_holds_nothing_private_and_is_written_once_per_window(task_runner: TaskRunner) -> None:
+def test_state_holds_nothing_private_and_is_written_once_per_window(
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_batches(task_runner)
+    asked = record_state_calls(monkeypatch)
     run = sms(task_runner, rows(6))
     run.run_try()
+    # The head, then the intent of each request with the result of the one before, then the last result.
+    of_journal = [call for call, key in asked if key.startswith(JOURNAL_KEY)]
+    assert of_journal == ["get"] + ["set"] * (1 + 6 + 1)
+    assert [call for call, _ in asked].count("get") == 1
     stored = stored_state_text(run)
     assert not [one for one in (*SIX, "Person", "order waits", task_runner.sandbox.api_key) if one in stored]

@@ -448,6 +448,13 @@ class TestSendEmail:
         assert (said.status, task_runner.sandbox.counters()["accepted"]) == (1, {})
         assert f"{option.replace('-', '_')} must not contain line breaks or other control characters" in said.err
 
+    def test_recipients_not_allowed_are_left_out(self, cli: Cli, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", allowed_recipients=address("obi"), email_sender_id="shop@example.com")
+        to = address("ada"), address("obi")
+        record = one(cli("send-email", *to, "--subject", "News", "--content", "x", "--output", "json"))
+        assert (record["recipients"], record["not_allowed"]) == (1, 1)
+        assert task_runner.inbox_items("email", address("ada")) == []
+
     def test_invalid_address_is_named_by_its_place(self, cli: Cli) -> None:
         said = cli("send-email", address("ada"), "nobody at home", "--content", "x", "--sender-id", "a@example.com")
         assert (said.status, "recipient 2 is not an email address" in said.err) == (1, True)
@@ -539,6 +546,12 @@ class TestOtp:
         right = cli("otp", "verify", record["id"], "--output", "json", answer=f"{code}\n")
         assert one(right)["verified"]
         assert code not in right.out + right.err
+
+    def test_recipient_not_allowed_gets_no_code(self, cli: Cli, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", allowed_recipients=phone("obi"))
+        said = self.request(cli)
+        assert (said.status, task_runner.sandbox.counters()["requests"]) == (1, {})
+        assert "not on allowed_recipients of the connection. Nothing was sent." in said.err
 
     def test_missing_code_uses_no_attempt(self, cli: Cli, task_runner: TaskRunner) -> None:
         record = one(self.request(cli))

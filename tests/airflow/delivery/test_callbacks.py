@@ -139,6 +139,14 @@ class TestSingleSend:
         assert done.state == "success"
         assert (received.rows(sends), received.observed) == ([], [])
 
+    def test_send_with_the_author_s_own_reference_is_tracked_by_ours(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
+        done = run_operator(task_runner, SendSmsOperator, **SMS, external_ref="order-4711")
+        (reference,) = done.result["references"]
+        assert {one["external_ref"] for one in task_runner.sandbox.inbox("sms")["items"]} == {"order-4711"}
+        received.wait_for_counts(reference, 2)
+
     def test_send_is_tracked_by_the_account_webhook_alone(self, task_runner: TaskRunner, received: Received) -> None:
         task_runner.connect(
             "cpaas_default",

@@ -125,6 +125,24 @@ def stored_state_text(run: Run) -> str:
     return "\n".join(str(row.value) for row in rows_)
 
 
+def record_state_calls(patch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Return what tasks read and write of their state from now on: the name of each call and its key."""
+    from airflow.sdk.execution_time.context import TaskStateStoreAccessor
+
+    asked: list[tuple[str, str]] = []
+    for name in ("get", "set"):
+        plain = getattr(TaskStateStoreAccessor, name)
+
+        def noted(
+            store: Any, key: str, *args: Any, _plain: Callable[..., Any] = plain, _name: str = name, **kwargs: Any
+        ) -> Any:
+            asked.append((_name, key))
+            return _plain(store, key, *args, **kwargs)
+
+        patch.setattr(TaskStateStoreAccessor, name, noted)
+    return asked
+
+
 def around_requests(
     patch: pytest.MonkeyPatch, around: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 ) -> None:

@@ -293,11 +293,12 @@ class TestFaults:
         assert "; recipient 3 contains letters." in log
         assert "0803" not in log
 
-    def test_recipients_that_are_not_allowed_get_nothing(self, task_runner, texts) -> None:
+    def test_recipients_that_are_not_allowed_get_nothing(self, task_runner) -> None:
         task_runner.connect("staging", allowed_recipients=OTHER)
-        log = notified(task_runner, SmsNotifier(recipients=PHONE, cpaas_conn_id="staging"))
-        assert "A notification could not be sent. The notifier has no valid and allowed recipient." in log
-        assert texts() == []
+        for notifier, recipient in ((SmsNotifier, PHONE), (EmailNotifier, ADDRESS)):
+            log = notified(task_runner, notifier(recipients=recipient, cpaas_conn_id="staging"))
+            assert "A notification could not be sent. The notifier has no valid and allowed recipient." in log
+        assert task_runner.sandbox.counters()["requests"] == {}
 
     @pytest.mark.parametrize(
         ("conn_id", "words"),

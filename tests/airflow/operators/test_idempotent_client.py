@@ -236,6 +236,22 @@ class TestOtherSends:
         assert (left_out["recipients"], left_out["skipped_not_allowed"], left_out["id"]) == (0, 1, None)
         assert (allowed["recipients"], requests(task_runner)) == (1, 1)
 
+    def test_no_send_reaches_a_recipient_that_is_not_allowed(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", allowed_recipients=phone("allowed"), email_sender_id="shop@example.com")
+
+        def own() -> list[Any]:
+            with CpaasHook().get_idempotent_client() as client:
+                return [
+                    client.send_sms(RECIPIENTS[0], "Hello"),
+                    client.send_email("ada@example.com", "Hello", subject="News"),
+                    client.request_otp(RECIPIENTS[0]),
+                    client.buy_airtime("MTN", 100, RECIPIENTS[0]),
+                ]
+
+        results = run_of(task_runner, own).run_try().result
+        assert [one["id"] for one in results] == [None] * 4
+        assert task_runner.sandbox.counters()["requests"] == {}
+
 
 class TestUnknownOutcome:
     @staticmethod

@@ -6,9 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import update
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import TryReplacedError
+from cpaas_provider.database.schema.campaigns import task_journals
 from cpaas_provider.database.task_journals import (
     TaskInstanceName,
     TaskJournal,
@@ -120,3 +122,15 @@ def test_pruning_deletes_journals_that_no_try_has_opened_since(database: Databas
     assert first.get("key") == [1]
     assert prune_journals(database, now + timedelta(hours=1)) == 1
     assert newest_journal(database, NAME) is None
+
+
+def test_journal_that_a_later_try_opened_is_not_pruned(database: Database) -> None:
+    neighbour = NAME._replace(map_index=0)
+    first = written(database)
+    written(database, replace(FIRST, instance=neighbour))
+    now = datetime.now(UTC)
+    long_ago = update(task_journals).values(opened_at=now - timedelta(days=2))
+    database.write(lambda connection: connection.execute(long_ago))
+    TaskJournal(database, SECOND, first.name).open()
+    assert prune_journals(database, now - timedelta(days=1)) == 1
+    assert (name_of_newest(database), name_of_newest(database, neighbour)) == (first.name, None)
