@@ -46,6 +46,7 @@ from cpaas_provider.sending.spec import (
     SendOutcome,
     SendSpec,
     SuppressionList,
+    channel_of,
 )
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class SingleSendState(SendRequests):
         self.log = self.journal.log
         self.log.check_operation(SEVERAL_OPERATIONS if self.journal.several else operation)
         self.body = self.log.hasher.body(self.spec.body)
-        member_of = self.log.hasher.member_hasher(operation)
+        member_of = self.log.hasher.member_hasher(operation, channel_of(operation, self.spec.body))
         self.members = {recipient: member_of(recipient) for recipient in self.spec.recipients}
         self.has_requested = False
 

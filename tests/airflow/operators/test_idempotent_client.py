@@ -68,6 +68,20 @@ class TestLoop:
         assert tries[1][:5] == tries[0]
         assert len(set(second.result)) == 10
 
+    def test_message_by_another_channel_is_another_message(self, task_runner: TaskRunner) -> None:
+        tries: list[str] = []
+
+        def own() -> list[Any]:
+            with CpaasHook().get_idempotent_client() as client:
+                tries.append(client.send_sms(RECIPIENTS[0], "Your parcel is here")["id"])
+                if len(tries) == 1:
+                    raise RuntimeError("the task dies before it sends by WhatsApp")
+                return [client.send_sms(RECIPIENTS[0], "Your parcel is here", channel="whatsapp")["id"]]
+
+        first, second = run_of(task_runner, own).run_to_end()
+        assert (first.state, second.state, requests(task_runner)) == ("up_for_retry", "success", 2)
+        assert tries[0] == tries[1] != second.result[0]
+
     def test_order_and_batches_of_a_later_try_do_not_matter(self, task_runner: TaskRunner) -> None:
         tries: list[int] = []
 

@@ -81,6 +81,11 @@ def test_member_hash_depends_on_the_operation() -> None:
     assert PRINTS.member_hasher("send_sms")("2348030001111") != PRINTS.member_hasher("request_otp")("2348030001111")
 
 
+def test_member_hash_depends_on_the_channel() -> None:
+    by_channel = {PRINTS.member_hasher("send_sms", channel)("2348030001111") for channel in ("sms", "whatsapp")}
+    assert len(by_channel) == 2
+
+
 TEXTS = st.dictionaries(st.text(max_size=5), st.none() | st.text(max_size=5) | st.integers() | st.booleans())
 
 

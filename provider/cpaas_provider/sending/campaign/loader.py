@@ -20,6 +20,7 @@ from cpaas_provider.sending.campaign.recipients import RecipientRow, RecipientSt
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.hashing import KeyedHasher
 from cpaas_provider.sending.partitions import Partition
+from cpaas_provider.sending.spec import channel_of
 from cpaas_provider.sources.base import InvalidRow, Row, Source, declares_missing_values
 from cpaas_provider.sources.tables import missing_columns
 
@@ -118,7 +119,8 @@ class RecipientLoader:
         self._has_all_recipients = self.partition.of == 1
         self._measure = self.message.length_estimator()
         self._read_recipient, self._allowed = self.reader.read, self.reader.allowed
-        self._member = self.hasher.member_hasher(self.message.channel.endpoint.operation)
+        operation = self.message.channel.endpoint.operation
+        self._member = self.hasher.member_hasher(operation, channel_of(operation, self.message.body))
         self._logged_at = time.monotonic()
 
     def read(self, source: Source, columns: Columns, *, test: bool = False) -> None:

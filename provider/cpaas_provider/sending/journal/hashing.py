@@ -19,6 +19,9 @@ VALUES_HASH_BYTES = 6
 
 EMAIL_OPERATION = "send_email"
 
+_USUAL_CHANNELS = frozenset({"sms", "email"})
+"""Channels that the operation says already."""
+
 _INNER_PAD, _OUTER_PAD = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 _REFERENCE_PREFIX = "cpaas-"
 _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
@@ -46,10 +49,14 @@ class KeyedHasher:
         """Identifies the secret that a journal was written with. The secret cannot be derived from it."""
         return self._hash("lock")
 
-    def member_hasher(self, operation: str) -> Callable[[str], bytes]:
-        """Return what hashes the normalised recipients of an operation, in ``MEMBER_BYTES``."""
-        started = self._started(f"member\0{operation}\0")
-        ignores_case = operation.partition("/")[0] == EMAIL_OPERATION
+    def member_hasher(self, operation: str, channel: str = "sms") -> Callable[[str], bytes]:
+        """Return what hashes the normalised recipients of an operation, in ``MEMBER_BYTES``.
+
+        :param channel: as ``channel_of`` returns it. A message by another channel is another message
+        """
+        kind = operation if channel in _USUAL_CHANNELS else f"{operation}/{channel}"
+        started = self._started(f"member\0{kind}\0")
+        ignores_case = operation == EMAIL_OPERATION
         digest = self._hmac
 
         def member(recipient: str) -> bytes:

@@ -39,6 +39,18 @@ def test_number_written_in_several_forms_is_one_recipient() -> None:
     assert plan.counts()[RecipientStatus.DUPLICATE] == 2
 
 
+def test_member_of_another_channel_is_another_one() -> None:
+    said = message()
+    members = {
+        recipient.member
+        for channel in (None, "sms", "whatsapp")
+        for recipient in plan_from(
+            "08031200000", said=dataclasses.replace(said, body={**said.body, "channel": channel})
+        ).not_sent()
+    }
+    assert len(members) == 2
+
+
 def test_email_addresses_meet_in_any_case_of_the_domain() -> None:
     said = Content(EMAIL, {"content": "Hello"}, ["Hello"], {})
     plan = plan_from("Ada@Example.org", "Ada@example.ORG", "nobody", said=said, columns=Columns("email"))
