@@ -233,6 +233,9 @@ class CampaignRecord:
         if not self.has_ended:
             unknown = deliveries.unknown_without_report(unknown)
         rejected = self._reported("rejected")
+        if self.recorded_state == RUNNING and self.has_progress:
+            # In the progress, unknown recipients that are sent to again stay unknown until the try ends.
+            unknown = min(unknown, max(0, self._reported("recipients") - accepted - rejected))
         rest = max(0, self._reported("recipients") - accepted - rejected - unknown)
         not_sent = min(self._reported("not_sent"), rest)
         # A request leaves before the progress is recorded, so what a killed try has sent may be any of the rest.

@@ -64,6 +64,34 @@ class TestMaxRecipients:
         assert "| Recipients | 6 |" in form(run, TASK)
         assert answer(run, TASK, "Approve").run_try().result["sent"] == 6
 
+    @pytest.mark.parametrize(("option", "state", "sent"), [("Approve", "success", 6), ("Reject", "failed", 0)])
+    def test_answer_counts_although_another_task_was_cleared_meanwhile(
+        self, task_runner: TaskRunner, option: str, state: str, sent: int
+    ) -> None:
+        with new_dag() as dag:
+            SmsCampaignOperator(task_id=TASK, source=rows(6), content="Hello", max_recipients=5, on_limit="ask")
+            SmsCampaignOperator(task_id="other", source=rows(1), content="Hello")
+        run = Run(task_runner, dag)
+        assert run.run_try(TASK).state == "awaiting_input"
+        run.clear("other")
+        ended = answer(run, TASK, option).run_try(TASK)
+        assert (ended.state, requests(task_runner) > 0, count_messages(task_runner).total()) == (state, sent > 0, sent)
+
+    def test_approval_outlives_a_kill_although_another_task_was_cleared_before(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        with new_dag() as dag:
+            SmsCampaignOperator(task_id=TASK, source=rows(12), content="Hello", max_charge=4 * PRICE, on_limit="ask")
+            SmsCampaignOperator(task_id="other", source=rows(1), content="Hello")
+        run = Run(task_runner, dag)
+        assert run.run_try(TASK).state == "awaiting_input"
+        run.clear("other")
+        answer(run, TASK, "Approve")
+        task_runner.sandbox.control(*fault("send_sms", "rate_limit", after=3, retry_after=0))
+        assert run.run_try(TASK).state == "up_for_retry"
+        task_runner.sandbox.control("DELETE", "faults")
+        assert run.run_try(TASK).state == "success"
+        assert count_messages(task_runner) == Counter(digits(12))
+
     def test_fewer_recipients_than_confirmed_are_sent_to(self, task_runner: TaskRunner) -> None:
         run = asking(task_runner, rows(6), max_recipients=3)
         answer(run, TASK, "Approve")

@@ -91,6 +91,14 @@ class TestList:
         shown_cells = cells(reader.get("/campaigns").text)
         assert [shown_cells[name] for name in ("Delivered", "Open", "Unknown")] == ["2", "0", "2"]
 
+    def test_unknown_recipient_that_was_sent_to_again_is_in_one_figure(
+        self, database: Database, reader: TestClient
+    ) -> None:
+        """A later try began with 6 sent and 4 unknown recipients, and has sent to 3 of these again."""
+        campaign(database, "spring", state=RUNNING, recipients=10, sent=9, rejected=0, unknown_recipients=4, not_sent=0)
+        shown_cells = cells(reader.get("/campaigns").text)
+        assert [shown_cells[name] for name in ("Recipients", "Accepted", "Unknown")] == ["10", "9", "1"]
+
     def test_campaign_without_delivery_reports_shows_no_delivery(self, database: Database, reader: TestClient) -> None:
         campaign(database, "quiet", delivery_reports=None)
         page = reader.get("/campaigns").text

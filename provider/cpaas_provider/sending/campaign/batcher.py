@@ -63,6 +63,9 @@ class Batcher:
         self._checked_at = self.suppression_filter.checked_at if self.suppression_filter else 0.0
         """When the stored suppression list was last searched for all recipients that were taken from the table."""
         self._requeued: list[Batch] = []
+        """Parts of rejected batches, to be taken before other recipients."""
+        self._returned: list[Batch] = []
+        """Those that were returned since the last call of ``next``."""
         self._recipients: Iterator[Recipient] | None = None
         self._window_changes_at: datetime | None = None
         self._testing = only is None
@@ -70,7 +73,8 @@ class Batcher:
     def requeue(self, parts: Iterable[Batch]) -> None:
         """Return the parts of a rejected batch, which are then taken before other recipients."""
         for part in parts:
-            self._requeued.append(part)
+            # Not to those that are checked now, while the list is read.
+            self._returned.append(part)
             if self._only is not None:
                 self._only.update((recipient.position, recipient) for recipient in part)
 
@@ -91,14 +95,20 @@ class Batcher:
             if pending:
                 return WAIT
             self._select_by_window(self.window)
-        if self.suppression_filter is not None and self.suppression_filter.is_due(self._checked_at):
-            await self._check_again(self.suppression_filter)
+        await self._check_again()
         if self._requeued:
             recipients = self._requeued.pop()
         else:
             recipients = self._cut() if len(self._ready) >= self.per_request else await self._take()
+        if not recipients and self._has_parts():
+            # A request was rejected while recipients were filtered.
+            return await self._next(pending)
         if not recipients:
             return await self._reopen_window(pending)
+        if self.window is not None and self._filters and not self._is_selection_valid():
+            # It closed or opened while numbers were looked up, which may take minutes.
+            self._return(recipients)
+            return await self._next(pending)
         are_tests = self._only is None and not recipients[0].row
         if (self._testing or are_tests) and pending:
             # Requests to test recipients leave alone: their outcome may end the campaign.
@@ -120,18 +130,31 @@ class Batcher:
             self.needs_price = None
         return self._within_budget(recipients)
 
-    async def _check_again(self, suppression_filter: SuppressionFilter) -> None:
-        """Drop the recipients that were listed since they were taken from the table."""
-        waiting = [*self._ready, *itertools.chain(*self._requeued)]
-        # Before the list is read: an entry of this moment is found then, or at the next check.
-        self._checked_at = suppression_filter.clock()
-        permitted = set(await suppression_filter.check(waiting)) if waiting else set[Recipient]()
+    def _has_parts(self) -> bool:
+        """Return whether there are parts of rejected batches."""
+        return bool(self._requeued or self._returned)
+
+    async def _check_again(self) -> None:
+        """Drop the recipients that were listed since they were taken, if the last search for them may be too old."""
+        returned, self._returned = self._returned, []
+        self._requeued += returned
+        suppression_filter = self.suppression_filter
+        if suppression_filter is None or not suppression_filter.is_due(suppression_filter.checked_at):
+            return
+        # The request that was rejected may have waited for long since they were taken.
+        waiting = [*itertools.chain(*returned)]
+        if suppression_filter.is_due(self._checked_at):
+            # Before the list is read: an entry of this moment is found then, or at the next check.
+            self._checked_at = suppression_filter.clock()
+            waiting = [*self._ready, *itertools.chain(*self._requeued)]
+        permitted = await suppression_filter.check(waiting) if waiting else []
         if len(permitted) == len(waiting):
             return
-        self.left_out += len(waiting) - len(permitted)
-        self._remove(set(waiting) - permitted)
-        self._ready = deque(recipient for recipient in self._ready if recipient in permitted)
-        parts = [tuple(recipient for recipient in part if recipient in permitted) for part in self._requeued]
+        listed = set(waiting).difference(permitted)
+        self.left_out += len(listed)
+        self._remove(listed)
+        self._ready = deque(recipient for recipient in self._ready if recipient not in listed)
+        parts = [tuple(recipient for recipient in part if recipient not in listed) for part in self._requeued]
         self._requeued = [part for part in parts if part]
 
     def _is_selection_valid(self) -> bool:
@@ -142,6 +165,7 @@ class Batcher:
         """Select the recipients in time zones in which the send window is open now."""
         self._ready.clear()
         self._requeued.clear()
+        self._returned.clear()
         now = self.clock()
         zones = self._zones()
         open_zones = [zone for zone in zones if window.is_open(now, zone)]
@@ -179,8 +203,11 @@ class Batcher:
     async def _take(self) -> Batch:
         if self._recipients is None:
             self._recipients = iter([*self._only.values()]) if self._only is not None else self.plan.not_sent()
-        while len(self._ready) < self.per_request and await self._fill(self._recipients):
-            pass
+        may_follow = True
+        while may_follow and len(self._ready) < self.per_request:
+            may_follow = await self._fill(self._recipients)
+            # Numbers may have been looked up, which may take minutes.
+            await self._check_again()
         return self._cut()
 
     async def _fill(self, recipients: Iterator[Recipient]) -> bool:

@@ -100,7 +100,10 @@ class Confirmations:
             stored = store.get(STATE_KEY)
         except Exception as error:  # noqa: BLE001 - Airflow raises several kinds
             raise _unavailable(error) from None
-        if not isinstance(stored, dict) or stored.get("epoch") != self._epoch:
+        if not isinstance(stored, dict):
+            return None
+        # Airflow counts the clears of all tasks of a run. One that did not end this try was of another task.
+        if self._epoch != stored.get("epoch") and self._try_id != stored.get("asked_by"):
             return None
         return Confirmation(**{**stored, "answer": Answer(stored["answer"])})
 
@@ -164,7 +167,7 @@ class Confirmations:
             answer = Answer.EXPIRED
         elif list(given.get("chosen_options") or ()) == [APPROVE]:
             answer = Answer.APPROVED
-        self._write(Confirmation(**{**asdict(asked), "answer": answer}))
+        self._write(Confirmation(**{**asdict(asked), "epoch": self._epoch, "answer": answer}))
         limits = ", ".join(f"{name} {value}" for name, value in asked.limits.items())
         self._runtime.log.info("The confirmation of %s was %s.", limits, answer.value)
 

@@ -156,6 +156,26 @@ class TestSendWindow:
         batcher = Batcher(plan, 1, Budget(), window=self.WINDOW, clock=lambda: next(moments, after))
         assert everything(batcher, plan) == [[1], [2]]
 
+    def test_window_that_closes_during_lookups_stops_the_batch(self) -> None:
+        """The lookups of a batch take minutes at a low rate."""
+        clock = SimpleNamespace(now=NINE + timedelta(hours=7, minutes=59))
+        plan = self.plan(*[None] * 3)
+
+        class Lookups:
+            batch_size = 100
+
+            async def filter(self, people: Sequence[Recipient]) -> list[Recipient]:
+                clock.now += timedelta(minutes=2)
+                return list(people)
+
+        lookups: Any = Lookups()
+        batcher = Batcher(plan, 1, Budget(), window=self.WINDOW, dnd_filter=lookups, clock=lambda: clock.now)
+        with pytest.raises(OutsideSendWindowError) as caught:
+            taken(batcher, plan)
+        assert caught.value.until == NINE + timedelta(days=1)
+        clock.now = caught.value.until
+        assert everything(batcher, plan) == [[1], [2], [3]]
+
     def test_recipients_requeued_at_closing_are_batched_at_the_next_opening(self) -> None:
         clock = SimpleNamespace(now=NINE)
         plan = self.plan(*[None] * 4)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from cpaas_provider.api.errors import (
@@ -16,9 +20,11 @@ from cpaas_provider.api.errors import (
     CpaasUnavailableError,
     CpaasUnknownOutcomeError,
 )
-from cpaas_provider.sending.campaign.recipients import Recipient
+from cpaas_provider.sending.campaign.progress import LookUps
+from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus
 from cpaas_provider.sending.campaign.rejections import NextStep, OnRejectedBatch, bisect, decide_after_failure
 from cpaas_provider.sending.journal.model import State
+from tests.unit.sending.campaign.running import accepted, tried
 
 
 def rejected(status: int | None, *, is_message_error: bool = False) -> CpaasRejectedError:
@@ -87,3 +93,30 @@ def test_batch_without_named_recipients_is_halved(refused: frozenset[str]) -> No
     named, parts = bisect(recipients_of("a", "b", "c"), refused)
     assert named == ()
     assert [[one.address for one in part] for part in parts] == [["a"], ["b", "c"]]
+
+
+class SlowLookups:
+    """The lookups of a campaign. The cache is slow when the campaign looks for further recipients and has none."""
+
+    batch_size = 100
+    look_ups = LookUps()
+
+    def open(self, *_: Any) -> Any:
+        return self
+
+    async def filter(self, recipients: Sequence[Recipient]) -> list[Recipient]:
+        if not recipients:
+            await asyncio.sleep(0.2)
+        return list(recipients)
+
+
+def test_batch_that_is_rejected_while_further_recipients_are_looked_for_is_bisected() -> None:
+    """No request is pending then, and the campaign must not end without the parts of the batch."""
+
+    def answer(recipients: Sequence[str], reference: str) -> Any:
+        if len(recipients) > 1:
+            raise rejected(400)
+        return accepted(reference)
+
+    done = tried(answer, 4, dnd=SlowLookups())
+    assert (done.of(RecipientStatus.SENT), done.error) == (4, None)
