@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cpaas_provider.sending.campaign.batcher import Batcher
 from cpaas_provider.sending.journal.model import JOURNAL_KEY
 from tests.airflow.harness.campaigns import (
     clear_faults,
@@ -143,6 +144,23 @@ class TestRetries:
             "Come,",
         ]
         assert "changed after an earlier try" in second.log
+
+    def test_campaign_that_ends_with_recipients_left_fails_and_its_retry_sends_to_them(
+        self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """No campaign is known to end like this. It must not look like a success."""
+
+        async def ends(self: Batcher, pending: int) -> None:
+            return None
+
+        run = sms(task_runner, rows(3))
+        with monkeypatch.context() as patched:
+            patched.setattr(Batcher, "next", ends)
+            first = run.run_try()
+        assert (first.state, requests(task_runner)) == ("up_for_retry", 0)
+        assert "Of 3 recipients, 3 were not sent to" in first.error
+        assert run.run_try().state == "success"
+        assert count_messages(task_runner) == Counter(digits(3))
 
 
 class TestUnknown:

@@ -51,6 +51,10 @@ class TestFailedError(SendingError):
     permanent = True
 
 
+class RecipientsLeftError(SendingError):
+    """Recipients were not sent to, although nothing ended the campaign."""
+
+
 class RecipientLimitError(SendingError):
     """The campaign has more recipients than ``max_recipients``.
 
@@ -328,12 +332,18 @@ class Campaign:
     # What the runner asks at the end.
 
     def check_result(self) -> None:
-        """Raise if more failed than the author allows.
+        """Raise if recipients are left, or if more failed than the author allows.
 
+        :raises RecipientsLeftError: when recipients are left that no guard left out. No campaign may end like that
         :raises LookupsFailedError: when no recipient is left because lookups failed, or too many lookups failed
         :raises TooManyFailuresError: when more recipients failed than ``max_failure_ratio`` allows
         """
         counts, recipients = self.plan.counts(), self.recipients()
+        if remaining := counts[RecipientStatus.NOT_SENT]:
+            raise RecipientsLeftError(
+                f"Of {counted(recipients, 'recipient')}, {remaining:,} were not sent to, although nothing stopped the "
+                "campaign. This is a defect of the provider, please report it. A retry of the task sends to them."
+            )
         if (failed := counts[RecipientStatus.LOOKUP_FAILED]) and not recipients:
             # Without this error it would look like a campaign without recipients.
             raise LookupsFailedError(
