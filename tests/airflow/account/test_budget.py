@@ -91,8 +91,9 @@ class TestCampaigns:
 
     def test_log_has_one_warning_at_four_fifths(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner, daily_budget=10 * PRICE)
-        done = sms(task_runner, rows(9)).run_try()
-        assert done.log.count("daily_budget (40) of connection 'cpaas_default' is reached to 80 % in") == 1
+        logs = [sms(task_runner, rows(count, first)).run_try().log for count, first in ((7, 0), (2, 7), (1, 9))]
+        assert [log.count("daily_budget (40) of connection 'cpaas_default' is reached to") for log in logs] == [0, 1, 0]
+        assert "is reached to 80 % in" in logs[1]
 
     def test_metrics_have_what_is_spent_and_the_limit(
         self, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
@@ -115,7 +116,7 @@ class TestCampaigns:
             ("cpaas.budget.limit", "monthly_budget"): 1000,
         }
 
-    def test_rejected_and_unsent_requests_cost_nothing(self, task_runner: TaskRunner) -> None:
+    def test_request_that_was_not_sent_costs_nothing(self, task_runner: TaskRunner) -> None:
         limit_batches(task_runner, daily_budget=100, max_retries=0)
         task_runner.sandbox.control("POST", "faults", dict(fault("send_sms", "rate_limit", retry_after=0)[2]))
         assert sms(task_runner, rows(3)).run_try().state == "up_for_retry"
@@ -254,6 +255,12 @@ class TestSingleRequests:
             with pytest.raises(CpaasBudgetReachedError):
                 client.lookup_phone(ADA)
             assert client.get_contact_table().columns
+
+    def test_lookup_needs_a_price(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("cpaas_default", daily_budget=5)
+        with CpaasHook().get_conn() as client, pytest.raises(CpaasBudgetReachedError, match="Set price_per_lookup"):
+            client.lookup_phone(ADA)
+        assert requests(task_runner, "lookup_phone") == 0
 
     def test_budget_of_another_connection_is_another(self, task_runner: TaskRunner) -> None:
         for conn_id in ("one_budget", "other_budget"):

@@ -244,6 +244,36 @@ def test_invalid_rows_and_duplicate_keys_are_named_without_their_values(
     assert len(listed(task_runner.sandbox)) == 2
 
 
+def test_row_that_cannot_be_read_keeps_the_run_from_deleting_and_clearing(
+    task_runner: TaskRunner, tmp_path: Path
+) -> None:
+    sync(task_runner, people(4), "unreadable").run_try()
+    lines = [",".join(str(cell) for cell in row.values()) for row in people(2)]
+    path = tmp_path / "export.csv"
+    path.write_text("\n".join(["id,name,phone,plan,points", *lines, "c-3,Person 3,+2348031000003,gold,3,one,more"]))
+    for on_missing in ({"on_missing": "delete"}, {"on_missing": "clear", "clear_columns": ["Phone"]}):
+        done = sync(task_runner, str(path), "unreadable", max_failure_ratio=0.9, **on_missing).run_try()
+        assert done.state == "success", done.error
+        assert done.result["incomplete_because"] == {"invalid_rows": 1, "missing_skipped": 2}
+        assert done.result["requests"] == 0
+    assert [names(task_runner)[f"Person {number}"].get(PHONE) for number in range(4)] == [
+        f"234803100000{number}" for number in range(4)
+    ]
+
+
+def test_max_duration_ends_the_task_in_success_and_the_next_run_continues(task_runner: TaskRunner) -> None:
+    at_once(task_runner)
+    task_runner.sandbox.control(*fault(CREATE, "latency", ms=50))
+    first = sync(task_runner, people(20), "short", max_duration=0.2).run_try()
+    assert first.state == "success", first.error
+    assert 0 < first.result["remaining"] < 20
+    assert first.result["created"] == 20 - first.result["remaining"]
+    task_runner.sandbox.control("DELETE", "faults", None)
+    second = sync(task_runner, people(20), "short").run_try()
+    assert (second.state, second.result["created"]) == ("success", first.result["remaining"])
+    assert len(names(task_runner)) == 20
+
+
 def test_second_sync_of_one_list_waits_for_the_first(task_runner: TaskRunner) -> None:
     sync(task_runner, people(2), "leased").run_try()
     with open_database() as database:

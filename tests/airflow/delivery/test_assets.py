@@ -239,16 +239,25 @@ class TestPublishing:
         assert [[extra["by_campaign"] for extra in extras] for _, extras in runs_of(topped_up)] == [[{"reward": 1}]]
         assert [[extra["by_campaign"] for extra in extras] for _, extras in runs_of(clicked)] == [[{"spring": 1}]]
 
-    def test_events_hold_no_number(self, store, scheduled):
+    def test_events_hold_no_number_and_no_address(self, store, scheduled):
         every = (on_campaign_finished, on_messages_failed, on_airtime_succeeded, on_link_clicked)
         dag_ids = [scheduled(one()) for one in every]
         finished(store, "spring")
-        save_reports(store, report(ADA, "clicked", token=to(ADA)))
+        store.write(
+            lambda c: record_send_started(c, TrackedSend("reward", "buy_airtime", "shop", "dag", "run", "buy", -1))
+        )
+        save_reports(
+            store,
+            report(ADA, "clicked", token=to(ADA)),
+            report(ADA, "success", token=to(ADA, campaign="reward")),
+            report("ann@example.com", "bounced", token=to("ann@example.com", campaign="mail")),
+        )
         run_once()
-        contents = str([runs_of(one) for one in dag_ids])
-        assert "spring" in contents
-        assert ADA not in contents
-        assert OBI not in contents
+        events = [runs_of(one) for one in dag_ids]
+        assert all(events)
+        contents = str(events)
+        assert "mail" in contents
+        assert [text for text in (ADA, ADA[3:], OBI, OBI[3:], "ann@", "example.com") if text in contents] == []
 
     def test_opens_no_database_while_no_dag_is_scheduled(self, airflow_db, tmp_path, monkeypatch):
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'none.db'}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.links.delivery import DeliveryLink, page_url
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.contacts import CreateContactRowOperator
-from cpaas_provider.operators.email import SendEmailOperator
+from cpaas_provider.operators.email import EmailCampaignOperator, SendEmailOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
-from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
 from cpaas_provider.sensors.delivery import DeliverySensor
 from tests.airflow.harness import campaigns
 from tests.airflow.harness.campaigns import digits, limit_batches, rows
@@ -236,8 +237,25 @@ class TestDeliveryLink:
         assert link(run, "campaign").endswith(f"/cpaas/deliveries?campaign={sent.campaign}")
 
     def test_all_sending_operators_have_the_link(self) -> None:
-        for operator in (SendSmsOperator, SendEmailOperator, BuyAirtimeOperator):
+        campaign_operators = (SmsCampaignOperator, EmailCampaignOperator)
+        for operator in (SendSmsOperator, SendEmailOperator, BuyAirtimeOperator, *campaign_operators):
             assert [one.name for one in operator.operator_extra_links] == ["Delivery"]
+
+    def test_link_of_a_campaign_is_there_before_its_first_request(
+        self, task_runner: TaskRunner, received: Received, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        links: list[str] = []
+
+        async def around(request: Callable[[], Awaitable[Any]]) -> Any:
+            links.append(await asyncio.to_thread(link, run, "campaign"))
+            return await request()
+
+        campaigns.around_requests(monkeypatch, around)
+        run = campaigns.sms(task_runner, rows(2, 510))
+        assert run.run_try().state == "success"
+        (sent,) = received.rows(sends)
+        (first,) = links
+        assert first.endswith(f"/cpaas/deliveries?campaign={sent.campaign}")
 
     def test_link_names_references_up_to_the_length_of_a_url(self, airflow_db: object) -> None:
         with new_dag():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import datetime as dt
 import itertools
@@ -217,8 +216,7 @@ class TestOutcomes:
         self, finished_run: TaskRunner, outcomes: Path, name: str, mode: str
     ) -> None:
         path = str(outcomes / f"{name}_{mode}.jsonl")
-        left = [ast.literal_eval(value) for value in finished_run.result.all_xcoms() if path in value]
-        assert left == [{**FIGURES, "results_path": path}]
+        assert finished_run.result.xcom(f"{name}_{mode}", key="report") == {**FIGURES, "results_path": path}
 
     @pytest.mark.parametrize("mode", MODES)
     def test_send_result_without_recipients_fails_or_skips(self, finished_run: TaskRunner, mode: str) -> None:

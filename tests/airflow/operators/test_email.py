@@ -224,5 +224,5 @@ class TestConnectionLimits:
     def test_recipients_above_the_limit_of_one_request_fail_and_nothing_is_sent(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("too_many") == ("failed", 1)
         assert "recipients_per_request is 2" in finished_run.error("too_many")
-        assert "campaign" in finished_run.error("too_many")
+        assert "with SmsCampaignOperator or EmailCampaignOperator" in finished_run.error("too_many")
         assert finished_run.inbox_items("email", address("m1")) == []

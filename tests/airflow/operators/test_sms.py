@@ -365,7 +365,7 @@ class TestConnectionLimits:
     def test_recipients_above_the_limit_of_one_request_fail_and_nothing_is_sent(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("too_many") == ("failed", 1)
         assert "3 recipients are too many for one request" in finished_run.error("too_many")
-        assert "campaign" in finished_run.error("too_many")
+        assert "with SmsCampaignOperator or EmailCampaignOperator" in finished_run.error("too_many")
         assert [finished_run.inbox_items("sms", digits(one)) for one in ("m1", "m2", "m3")] == [[], [], []]
 
     @pytest.mark.parametrize(("case", "sender"), [("two_pages", "Shop"), ("own_sender", "Mine")])

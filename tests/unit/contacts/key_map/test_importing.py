@@ -260,6 +260,10 @@ class TestLarge:
         assert adopt(self.text(2_500)) == ImportReport(rows=2_500, added=500, present=2_000)
         adopt.map.lease("dag.sync of run").release()
 
+    def test_fault_on_the_last_line_is_found_before_the_first_write(self, adopt: Adoption) -> None:
+        assert "on line 2502" in adopt.refused(self.text(2_500) + "2500,\n")
+        assert all_maps(adopt.database) == []
+
     @pytest.mark.parametrize("rows", [2_499, 2_500])
     @pytest.mark.parametrize("dry_run", [False, True])
     def test_stopped_import_is_not_resumed_with_another_file(self, adopt: Adoption, rows: int, dry_run: bool) -> None:

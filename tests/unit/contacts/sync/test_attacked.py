@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from cpaas_provider.contacts.sync.limits import check_changes
 from cpaas_provider.contacts.sync.spool import OutcomeLine, RowOutcome, Spool, WorkItem
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.sources.base import SourceError
 from tests.sqlite_memory import SqliteMemory
 from tests.unit.contacts.sync import model
 from tests.unit.contacts.sync.model import KEY, A, AtWrite, Died, Fault, Step, World
@@ -65,6 +67,17 @@ def test_source_that_goes_back_after_an_unknown_update_ends_in_the_list(world: W
     assert cells(world) == {A: "2", "b": "1"}
     world.run(Step(rows(1, "1")))
     assert cells(world) == {A: "1", "b": "1"}
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_BEFORE, Fault.LOST_AFTER])
+def test_update_and_deletion_of_unknown_outcome_are_sent_again(world: World, fault: Fault) -> None:
+    world.run(Step(rows(3)))
+    changed = Step(rows(2, "2"), on_missing="delete")
+    (ended,) = world.run(replace(changed, faults=(fault,) * 3))
+    assert not ended.complete
+    (again,) = world.run(changed)
+    assert sorted(action for action, *_ in again.requests) == ["delete", "update", "update"]
+    assert [cells(world, key) for key in ("k1", "k2", "k3")] == [{A: "2", "b": "1"}] * 2 + [None]
 
 
 @pytest.mark.parametrize("fault", [Fault.TRIED_NOT_SENT, Fault.TRIED_REJECTED, Fault.LOST_AFTER, Fault.DIES_AFTER])
@@ -277,6 +290,15 @@ def test_empty_source_deletes_nothing_whatever_max_deletes_allows(world: World) 
     assert len(world.list.rows) == 3
 
 
+@pytest.mark.parametrize("on_missing", ["delete", "clear"])
+def test_source_that_breaks_deletes_and_clears_nothing(world: World, on_missing: str) -> None:
+    world.run(Step(rows(3)))
+    (ended,) = world.run(Step(rows(2), breaks_at=1, on_missing=on_missing))
+    assert isinstance(ended.error, SourceError)
+    assert ended.requests == []
+    assert [cells(world, key) for key in ("k1", "k2", "k3")] == [{A: "1", "b": "1"}] * 3
+
+
 def test_share_of_rows_is_not_rounded_down_by_binary_fractions() -> None:
     plan = Plan(rows=100, mapped=100, missing_changes=29)
     check_changes(plan, max_changes=None, max_deletes=0.29)
@@ -336,6 +358,9 @@ def test_resync_sends_every_row_once_although_it_is_killed(world: World) -> None
     (again,) = world.run(Step(rows(9), resync=True))
     assert again.report["updated"] < 9
     assert len(died.requests) + len(again.requests) <= 9 + 3
+    requests = {(action, key) for action, key, _ in died.requests + again.requests}
+    assert requests == {("update", f"k{number}") for number in range(1, 10)}
+    assert len(world.list.rows) == 9
     (calm,) = world.run(Step(rows(9)))
     assert not calm.requests
 
