@@ -1254,6 +1254,7 @@ _RECIPIENTS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_texts.py::TestHeaderLines::test_line_break_in_a_field_of_all_ends_the_campaign_before_a_request",
         f"{_AIRFLOW}campaigns/test_texts.py::TestHeaderLines::test_row_with_line_break_for_the_subject_is_invalid_and_others_are_sent_to",
         f"{_AIRFLOW}cli/test_messages.py::TestSendEmail::test_line_break_in_a_header_sends_nothing",
+        f"{_API}test_requests.py::test_field_that_breaks_the_contract_is_named",
     ),
     "a stray quote makes its own row invalid and swallows no other": (
         "tests/unit/sources/test_csv.py::TestLineBreaksInCells::test_stray_quote_with_a_later_partner_hides_no_row",
@@ -1715,6 +1716,7 @@ _SANDBOX: Mapping[str, Tests] = {
     "a scene or a change of settings is applied as a whole or not at all": (
         "tests/cpaas_sandbox/control/test_app.py::test_scene_replaces_faults_and_sets_balance_and_settings_in_one_call",
         "tests/cpaas_sandbox/control/test_app.py::test_settings_change_together_or_not_at_all",
+        "tests/cpaas_sandbox/control/test_app.py::test_scene_with_a_refused_setting_changes_nothing",
     ),
     "each test finds the sandbox as new, and its connection is set for the test only": (
         "tests/cpaas_sandbox/pytest_plugin/test_sandbox_fixture.py::TestIsolation::test_each_test_finds_the_sandbox_as_new",
