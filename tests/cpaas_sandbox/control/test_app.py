@@ -170,6 +170,16 @@ def test_scene_replaces_faults_and_sets_balance_and_settings_in_one_call(sandbox
     assert sandbox.counters()["balance"] == 6.0
 
 
+def test_scene_with_a_refused_setting_changes_nothing(sandbox: Harness) -> None:
+    sandbox.fault("*", "latency")
+    before = [sandbox.control("GET", name) for name in ("faults", "settings")]
+    balance = sandbox.counters()["balance"]
+    scene = {"faults": [], "balance": balance + 1, "settings": {"envelope": True, "auth_scheme": "none"}}
+    assert sandbox.call("PUT", "/_control/scene", scene).status_code == 400
+    assert [sandbox.control("GET", name) for name in ("faults", "settings")] == before
+    assert sandbox.counters()["balance"] == balance
+
+
 def test_scene_keeps_omitted_values_but_removes_faults(sandbox: Harness) -> None:
     sandbox.control("PUT", "scene", {"faults": [{"kind": "latency"}], "balance": 10, "settings": {"envelope": True}})
     seen = sandbox.control("PUT", "scene", {})

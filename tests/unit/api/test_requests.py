@@ -343,6 +343,8 @@ def test_sender_id_is_stripped(sender_id: str, body: Body) -> None:
         (sms(callback="ftp://example.com"), "callback: must be an http or https URL"),
         (sms(callback="https://"), "callback: must be an http or https URL"),
         (sms(callback="https://example.com/a b"), "callback: must be an http or https URL"),
+        (sms(callback="https://example.com/a\r\nb"), "callback: must be an http or https URL"),
+        (sms(callback="https://example.com/a\u2028b"), "callback: must be an http or https URL"),
         (sms(personalisation=[TO_ADA, TO_ADA]), "names a recipient twice"),
         (sms(personalisation=[{"to": BOB, "substitutions": {}}]), "names a recipient that is not in recipients"),
         (sms(personalisation=[{"to": ADA}]), "personalisation.0.substitutions: Field required"),
