@@ -1398,6 +1398,7 @@ _LISTS: Mapping[str, Tests] = {
     ),
     "the list and the counted messages hold no number and no address": (
         f"{_DATABASE}recipients/test_suppressions.py::TestHashes::test_database_holds_no_recipient",
+        f"{_DATABASE}recipients/test_frequency.py::test_database_holds_no_recipient",
         f"{_AIRFLOW}cli/test_suppressions.py::test_export_holds_no_recipient_and_is_imported_again",
     ),
     "a changed secret of the list still finds entries of its earlier ones, and a missing secret is an error": (

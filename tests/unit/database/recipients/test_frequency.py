@@ -34,6 +34,15 @@ def test_message_beyond_the_cap_is_refused(database: Database) -> None:
     assert counting(database, "three", 2).reserve([ADA, BEN], NOW) == {ADA}
 
 
+def test_database_holds_no_recipient(database: Database) -> None:
+    counting(database, "one").reserve([ADA, "ada@example.com"], NOW)
+    with database.connect() as connection:
+        rows = repr(connection.execute(sqlalchemy.select(message_counts)).all())
+    assert rows.count("'one'") == 2
+    assert ADA not in rows
+    assert "ada@" not in rows
+
+
 def test_retry_of_the_same_send_counts_once(database: Database) -> None:
     for _ in range(3):
         assert counting(database, "one").reserve([ADA, BEN], NOW) == frozenset()
