@@ -1416,21 +1416,17 @@ _LISTS: Mapping[str, Tests] = {
     ),
     "the channels of `deliver_with_fallback`, and campaigns of one `frequency_contact`, count as one message": (
         f"{_AIRFLOW}campaigns/test_keys_and_caps.py::test_campaigns_of_one_frequency_contact_count_as_one_message",
-        f"{_AIRFLOW}campaigns/test_fallback_guards.py::test_group_counts_as_one_contact",
     ),
     "a message counts once over all retries and clears; with `resend_on_clear` each clear counts as another": (
         f"{_AIRFLOW}campaigns/test_keys_and_caps.py::test_each_resend_on_clear_counts_as_another_message",
         f"{_DATABASE}recipients/test_frequency.py::test_retry_of_the_same_send_counts_once",
         f"{_AIRFLOW}journal/test_made_again.py::test_retry_of_one_run_is_no_other_message_for_the_frequency_cap",
-        f"{_AIRFLOW}campaigns/test_frequency_cap.py::TestSingleSends::test_retry_and_clear_do_not_count_again",
     ),
     "a dry run does not apply frequency caps": (
         f"{_AIRFLOW}campaigns/test_keys_and_caps.py::test_dry_run_makes_no_request_and_does_not_apply_the_cap",
     ),
     "what was not sent is given back to the cap": (
         f"{_DATABASE}recipients/test_frequency.py::test_released_message_is_not_counted",
-        f"{_AIRFLOW}campaigns/test_frequency_cap.py::TestCampaigns::test_recipients_not_sent_to_are_not_counted",
-        f"{_AIRFLOW}campaigns/test_frequency_cap.py::TestSingleSends::test_recipient_not_sent_to_is_not_counted",
         f"{_AIRFLOW}campaigns/test_opt_outs.py::test_message_of_a_recipient_who_opts_out_does_not_count_for_the_frequency_cap",
     ),
 }

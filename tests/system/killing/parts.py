@@ -171,8 +171,10 @@ class AirflowInParts(Standalone):
             return self.query(f"SELECT id, key, value FROM task_state_store WHERE {_OF_TASK}", *task)
         stored = self.home / "cpaas" / "cpaas.db"
         tables = "cpaas_campaign_values JOIN cpaas_task_journals ON campaign = journal"
-        query = f"SELECT cpaas_campaign_values.rowid, key, value FROM {tables} WHERE {_OF_TASK}"
-        return self.query(query, *task, file=stored) if stored.exists() else []
+        # A try that could not name its journal in the task state has sent nothing, and the next one began another.
+        newest = f"SELECT max(number) FROM {tables} WHERE {_OF_TASK}"
+        query = f"SELECT cpaas_campaign_values.rowid, key, value FROM {tables} WHERE {_OF_TASK} AND number = ({newest})"
+        return self.query(query, *task, *task, file=stored) if stored.exists() else []
 
     def stop(self) -> None:
         """End all its processes, frozen ones too."""
