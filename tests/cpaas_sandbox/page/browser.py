@@ -15,6 +15,7 @@ import httpx
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
+MOST_STARTS = 3
 # Without them Chromium looks for hosts of its own.
 FLAGS = (
     "--headless",
@@ -64,6 +65,23 @@ class Browser:
         return [str(one) for one in found]
 
 
+def _started_driver() -> tuple[subprocess.Popen[str], str]:
+    """Start a driver, and return it with its port."""
+    said = ""
+    for _ in range(MOST_STARTS):
+        process = subprocess.Popen(
+            [str(DRIVER), "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            said += line
+            if found := re.search(r"started successfully on port (\d+)", line):
+                return process, found.group(1)
+        # Another driver that started at the same moment has its port.
+        process.wait()
+    raise AssertionError(said)
+
+
 @contextmanager
 def browsing(profile: Path, *flags: str, capabilities: Mapping[str, Any] | None = None) -> Iterator[Browser]:
     """Start a driver and a browser; end both.
@@ -71,11 +89,8 @@ def browsing(profile: Path, *flags: str, capabilities: Mapping[str, Any] | None 
     :param flags: more arguments of the browser's command line
     :param capabilities: what is wanted of the browser beside its options
     """
-    process = subprocess.Popen([str(DRIVER), "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process, port = _started_driver()
     try:
-        assert process.stdout is not None
-        started = (re.search(r"started successfully on port (\d+)", line) for line in process.stdout)
-        port = next(found.group(1) for found in started if found)
         options = {"binary": CHROMIUM, "args": [*FLAGS, *flags, f"--user-data-dir={profile}"]}
         wanted = {
             "capabilities": {
