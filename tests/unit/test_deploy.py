@@ -133,10 +133,11 @@ def test_helm_values_name_known_options_and_mounted_volumes() -> None:
 
 def test_hosted_ci_runs_what_ci_runs_anywhere() -> None:
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yaml").read_text(encoding="utf-8"))
-    (job,) = workflow["jobs"].values()
-    assert job["steps"][-1] == {"run": ".ci/run"}
+    jobs = workflow["jobs"]
+    assert jobs["run"]["steps"][-1] == {"run": ".ci/run"}
     assert os.access(ROOT / ".ci/run", os.X_OK)
-    assert job["services"]["postgres"]["ports"] == ["5432:5432"]
+    assert jobs["prerelease"]["steps"][-1] == {"run": "make test-prerelease"}
+    assert [job["services"]["postgres"]["ports"] for job in jobs.values()] == [["5432:5432"]] * 2
 
 
 @pytest.mark.parametrize("hook", ["ruff-check", "ruff-format", "import-contracts", "types", "reference"])
