@@ -1241,6 +1241,7 @@ _RECIPIENTS: Mapping[str, Tests] = {
         f"{_CAMPAIGN}test_loader.py::test_number_written_in_several_forms_is_one_recipient",
     ),
     "if a national and an international reading are both valid, the number is refused": (
+        f"{_API}recipients/test_msisdn.py::test_number_that_is_valid_as_a_national_and_as_an_international_one_is_refused",
         f"{_API}recipients/test_msisdn.py::test_invalid_number_is_refused_with_a_reason",
         f"{_API}recipients/test_msisdn.py::test_zero_in_parentheses_that_decides_between_two_phones_is_refused",
         f"{_API}recipients/test_public_numbers.py::test_mistyped_number_is_refused_or_of_its_own_country",

@@ -119,6 +119,15 @@ def test_national_number_without_a_region_is_refused() -> None:
     assert "needs default_region" not in str(caught.value)
 
 
+def test_number_that_is_valid_as_a_national_and_as_an_international_one_is_refused() -> None:
+    # In Italy, a mobile number and, after its country code, a landline of Rome.
+    with pytest.raises(InvalidMsisdnError, match="a national and an international one"):
+        normalise_msisdn("3906123456", "IT")
+    assert normalise_msisdn("+3906123456", "IT") == "3906123456"
+    # In Nigeria, a national number would begin with the zero that is dialled before it.
+    assert normalise_msisdn("2348031234567", "NG") == "2348031234567"
+
+
 def test_unknown_region_is_refused() -> None:
     with pytest.raises(InvalidMsisdnError, match="ISO 3166"):
         normalise_msisdn("08031234567", "Nigeria")
