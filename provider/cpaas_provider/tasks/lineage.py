@@ -42,8 +42,8 @@ def build_lineage(lineage: Lineage) -> Any:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import Dataset, InputDataset
 
-    places = dict.fromkeys(place for source in lineage.sources for place in _places_of(source))
-    inputs: list[Dataset] = [InputDataset(*place) for place in places]
+    datasets = dict.fromkeys(dataset for source in lineage.sources for dataset in _datasets_of(source))
+    inputs: list[Dataset] = [InputDataset(*dataset) for dataset in datasets]
     outputs: list[Dataset] = [_output(written, inputs) for written in lineage.written]
     return OperatorLineage(inputs=inputs, outputs=outputs)
 
@@ -58,9 +58,9 @@ def _output(written: WrittenList | WrittenFile, inputs: Iterable[Any]) -> Any:
         )
     }
     if isinstance(written, WrittenFile):
-        place = _place_of_path(written.path)
+        dataset = _dataset_of_path(written.path)
     else:
-        place = f"https://{urlsplit(written.base_url).hostname}", "lists/contact"
+        dataset = f"https://{urlsplit(written.base_url).hostname}", "lists/contact"
         facets["columnLineage"] = column_lineage_dataset.ColumnLineageDatasetFacet(
             fields={
                 column: column_lineage_dataset.Fields(
@@ -74,16 +74,16 @@ def _output(written: WrittenList | WrittenFile, inputs: Iterable[Any]) -> Any:
             }
         )
     statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=written.rows)
-    return OutputDataset(*place, facets=facets, outputFacets={"outputStatistics": statistics})
+    return OutputDataset(*dataset, facets=facets, outputFacets={"outputStatistics": statistics})
 
 
-def _places_of(source: Any) -> Iterator[tuple[str, str]]:
+def _datasets_of(source: Any) -> Iterator[tuple[str, str]]:
     """Yield namespace and name of each file and database that a source reads, without credentials.
 
     A list in the DAG is no data set.
     """
     if (path := getattr(source, "path", None)) is not None:
-        yield _place_of_path(path)
+        yield _dataset_of_path(path)
     elif conn_id := getattr(source, "conn_id", None):
         yield "airflow", f"connection/{conn_id}"
     # Sources that filter others.
@@ -91,14 +91,14 @@ def _places_of(source: Any) -> Iterator[tuple[str, str]]:
         if (inner := getattr(source, name, None)) is not None:
             from cpaas_provider.sources import as_source
 
-            yield from _places_of(as_source(inner))
+            yield from _datasets_of(as_source(inner))
 
 
-def _place_of_path(path: Any) -> tuple[str, str]:
+def _dataset_of_path(path: Any) -> tuple[str, str]:
     from cpaas_provider.sources.files import redacted_path
 
-    place = redacted_path(path)
-    parts = urlsplit(place)
+    redacted = redacted_path(path)
+    parts = urlsplit(redacted)
     if parts.scheme and parts.scheme != "file":
         return f"{parts.scheme}://{parts.netloc}", parts.path.lstrip("/")
-    return "file", parts.path or place
+    return "file", parts.path or redacted

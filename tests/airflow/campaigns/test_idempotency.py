@@ -295,8 +295,8 @@ class TestPartitions:
         task_runner.connect("cpaas_default", allowed_recipients="2348099999999")
         run = parts(task_runner, 2, rows(4))
         tries = [run.run_try(map_index=index) for index in range(2)]
-        assert [one.state for one in tries] == ["success"] * 2
-        assert sum(one.result["not_allowed"] for one in tries) == 4
+        assert [attempt.state for attempt in tries] == ["success"] * 2
+        assert sum(attempt.result["not_allowed"] for attempt in tries) == 4
         assert requests(task_runner) == 0
 
     def test_invalid_partition_is_refused(self, task_runner: TaskRunner) -> None:
