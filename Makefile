@@ -50,8 +50,6 @@ cluster-demo: setup ## Kill a worker of a Celery cluster in the middle of a camp
 test: setup ## Run the fast tests, in minutes (ARGS="-k sms" selects some)
 	@$(RUN) $(IN_MEMORY) $(BIN)/python -m pytest $(FAST) --write-durations=$(RECORDED)/fast.json $(ARGS)
 
-# They wait for programs, so one more process runs them.
-test-slow: WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 test-slow: setup ## Run the slow tests: programs, browsers, builds, larger samples of generated input
 	@$(RUN) EXAMPLES=sample $(BIN)/python -m pytest -m "slow or generated" $(SHARED) \
 	  --write-durations=$(RECORDED)/slow.json $(ARGS)

@@ -54,7 +54,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tiers.mark(items)
-    items.sort(key=lambda item: not item.nodeid.startswith(tiers.LONGEST))
 
 
 def pytest_collection_finish() -> None:

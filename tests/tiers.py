@@ -32,8 +32,6 @@ from tests.promises import BOTH_DATABASES
 
 ROOT = Path(__file__).parents[1]
 MOST_SECONDS = 1.5
-# Its tests wait, and one process runs them all. So it comes first.
-LONGEST = "tests/airflow/delivery/test_modes.py"
 # Something else may have kept the machine busy meanwhile; what is slow by itself is slow every time.
 ALONE = 2
 TOLD = 30
