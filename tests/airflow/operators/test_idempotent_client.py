@@ -295,6 +295,22 @@ class TestUnknownOutcome:
         (ended,) = self.unknown(task_runner, on_unknown="resend")
         assert (ended.state, requests(task_runner), ended.result["recipients"]) == ("success", 3, 1)
 
+    def test_passcode_of_another_key_is_no_proof_of_an_unknown_one(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("request_otp", "cut_before", times=1))
+        tries: list[list[Any]] = []
+
+        def own() -> None:
+            with CpaasHook().get_idempotent_client(on_unknown="skip", unknown_timeout=0) as client:
+                keys = ("login", "payment")
+                tries.append([client.request_otp(RECIPIENTS[0], idempotency_key=key)["id"] for key in keys])
+            if len(tries) == 1:
+                raise RuntimeError("the task dies")
+
+        assert run_of(task_runner, own).run_to_end()[-1].state == "success"
+        (lost, payment), retried = tries
+        assert (lost, payment is None, requests(task_runner, "request_otp")) == (None, False, 2)
+        assert retried == [None, payment]
+
     def test_killed_task_leaves_its_request_unknown_for_the_retry(self, task_runner: TaskRunner) -> None:
         def own() -> None:
             with CpaasHook().get_idempotent_client() as client:
