@@ -193,6 +193,18 @@ class TestLoop:
 
 
 class TestOtherSends:
+    @pytest.mark.parametrize("key", [None, "order-1"])
+    def test_address_in_other_case_is_the_same_recipient(self, task_runner: TaskRunner, key: str | None) -> None:
+        task_runner.connect("cpaas_default", email_sender_id="shop@example.com")
+
+        def own() -> None:
+            with CpaasHook().get_idempotent_client() as client:
+                for recipient in ("Ada@example.com", "ada@example.com"):
+                    client.send_email(recipient, "Hello", subject="News", idempotency_key=key)
+
+        assert run_of(task_runner, own).run_try().state == "success"
+        assert requests(task_runner, "send_email") == 1
+
     def test_passcodes_and_purchases_are_made_once(self, task_runner: TaskRunner) -> None:
         tries: list[list[str]] = []
 

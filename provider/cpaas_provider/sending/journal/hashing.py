@@ -56,7 +56,8 @@ class KeyedHasher:
         """
         kind = operation if channel in _USUAL_CHANNELS else f"{operation}/{channel}"
         started = self._started(f"member\0{kind}\0")
-        ignores_case = operation == EMAIL_OPERATION
+        # With an idempotency_key its scope follows the operation.
+        ignores_case = operation.partition("/")[0] == EMAIL_OPERATION
         digest = self._hmac
 
         def member(recipient: str) -> bytes:
