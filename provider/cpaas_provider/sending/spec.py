@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
-from cpaas_provider.sending.journal.hashing import EMAIL_OPERATION
+from cpaas_provider.sending.journal.hashing import sends_email
 from cpaas_provider.sending.journal.model import (
     RequestRecord,
     accepted_by_reference,
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 def channel_of(operation: str, body: Mapping[str, Any]) -> str:
     """Return the channel of a message: ``sms``, ``whatsapp`` or ``email``."""
-    return "email" if operation == EMAIL_OPERATION else str(body.get("channel") or "sms")
+    return "email" if sends_email(operation) else str(body.get("channel") or "sms")
 
 
 class OnUnknown(StrEnum):

@@ -17,7 +17,7 @@ MEMBER_BYTES = 9
 
 VALUES_HASH_BYTES = 6
 
-EMAIL_OPERATION = "send_email"
+_EMAIL_OPERATION = "send_email"
 
 _USUAL_CHANNELS = frozenset({"sms", "email"})
 """Channels that the operation says already."""
@@ -25,6 +25,11 @@ _USUAL_CHANNELS = frozenset({"sms", "email"})
 _INNER_PAD, _OUTER_PAD = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 _REFERENCE_PREFIX = "cpaas-"
 _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
+
+
+def sends_email(operation: str) -> bool:
+    """Tell whether an operation sends emails. The scope of an ``idempotency_key`` may follow its name."""
+    return operation.partition("/")[0] == _EMAIL_OPERATION
 
 
 class KeyedHasher:
@@ -56,8 +61,7 @@ class KeyedHasher:
         """
         kind = operation if channel in _USUAL_CHANNELS else f"{operation}/{channel}"
         started = self._started(f"member\0{kind}\0")
-        # With an idempotency_key its scope follows the operation.
-        ignores_case = operation.partition("/")[0] == EMAIL_OPERATION
+        ignores_case = sends_email(operation)
         digest = self._hmac
 
         def member(recipient: str) -> bytes:
