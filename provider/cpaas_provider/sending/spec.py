@@ -8,7 +8,6 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
-from cpaas_provider.sending.journal.hashing import sends_email
 from cpaas_provider.sending.journal.model import (
     RequestRecord,
     accepted_by_reference,
@@ -26,7 +25,8 @@ T = TypeVar("T")
 
 def channel_of(operation: str, body: Mapping[str, Any]) -> str:
     """Return the channel of a message: ``sms``, ``whatsapp`` or ``email``."""
-    return "email" if sends_email(operation) else str(body.get("channel") or "sms")
+    # The scope of an idempotency_key may follow the name of the operation.
+    return "email" if operation.partition("/")[0] == "send_email" else str(body.get("channel") or "sms")
 
 
 class OnUnknown(StrEnum):

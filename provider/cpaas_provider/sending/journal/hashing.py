@@ -17,19 +17,12 @@ MEMBER_BYTES = 9
 
 VALUES_HASH_BYTES = 6
 
-_EMAIL_OPERATION = "send_email"
-
 _USUAL_CHANNELS = frozenset({"sms", "email"})
 """Channels that the operation says already."""
 
 _INNER_PAD, _OUTER_PAD = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 _REFERENCE_PREFIX = "cpaas-"
 _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
-
-
-def sends_email(operation: str) -> bool:
-    """Tell whether an operation sends emails. The scope of an ``idempotency_key`` may follow its name."""
-    return operation.partition("/")[0] == _EMAIL_OPERATION
 
 
 class KeyedHasher:
@@ -61,7 +54,7 @@ class KeyedHasher:
         """
         kind = operation if channel in _USUAL_CHANNELS else f"{operation}/{channel}"
         started = self._started(f"member\0{kind}\0")
-        ignores_case = sends_email(operation)
+        ignores_case = channel == "email"
         digest = self._hmac
 
         def member(recipient: str) -> bytes:
