@@ -127,8 +127,10 @@ class ClientSettings:
             raise CpaasConfigurationError(
                 "otp_revoke_path must be a path such as /otp/{id}, with {id} once and no blank, query or other brace."
             )
-        if self.default_region is not None:
-            _check_region(self.default_region)
+        if self.default_region is not None and self.default_region.upper() not in SUPPORTED_REGIONS:
+            raise CpaasConfigurationError(
+                f"default_region must be a two-letter ISO 3166 region such as NG; it is {self.default_region!r}."
+            )
         if self.number_check not in NUMBER_CHECKS:
             raise CpaasConfigurationError(
                 f"number_check must be {' or '.join(NUMBER_CHECKS)}; it is {self.number_check!r}."
@@ -292,10 +294,3 @@ def _checked_words(words: Iterable[str]) -> tuple[str, ...]:
     if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) and word.strip() for word in words):
         raise CpaasConfigurationError("insufficient_balance_words must be a list of words or phrases.")
     return tuple(words)
-
-
-def _check_region(region: str) -> None:
-    if region.upper() not in SUPPORTED_REGIONS:
-        raise CpaasConfigurationError(
-            f"default_region must be a two-letter ISO 3166 region such as NG; it is {region!r}."
-        )

@@ -92,8 +92,9 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
     """Templated fields that may be empty after rendering."""
     typed_fields: ClassVar[Mapping[str, validators.Check]] = {}
     """The checks of templated arguments that are booleans or numbers. A template makes text of these."""
-    _typed_templates: frozenset[str] = frozenset()
-    """Those that are templates or outputs of tasks. Of all others the DAG file has the value, which is checked."""
+    _typed_templates: tuple[str, ...] = ()
+    """Those that are templates or outputs of tasks, in the order of the signature. Of all others the DAG file has the
+    value, which is checked."""
 
     if TYPE_CHECKING:
 
@@ -208,13 +209,11 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
         """
         fields = dataclasses.fields(spec_class)  # type: ignore[arg-type]
         names = [field.name for field in fields if field.name not in set_fields]
-        templates = self._typed_templates
-        options = {
-            name: self.option(name) if name in templates else self.rendered(_ATTRIBUTES.get(name, name))
-            for name in names
-        }
+        # If several cannot be used, the error is about the first one of the signature.
+        typed = {name: self.option(name) for name in self._typed_templates if name in names}
+        options = {name: self.rendered(_ATTRIBUTES.get(name, name)) for name in names} | typed
         try:
-            if templates:
+            if self._typed_templates:
                 self._check_together(options)
         except ValueError as error:
             raise AirflowFailException(f"{error} Nothing was sent.") from None
@@ -249,7 +248,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
             if name in _NO_ARGUMENTS:
                 continue
             if name in self.typed_fields and not validators.is_final(argument):
-                self._typed_templates |= {name}
+                self._typed_templates += (name,)
             try:
                 value = checks[name](name, argument) if name in checks else argument
             except ValueError as error:

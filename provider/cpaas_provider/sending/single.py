@@ -264,6 +264,18 @@ class SingleSendState(SendRequests):
             if member in wanted
         }
 
+    def accepted_ids(self) -> Mapping[str, set[str | None]]:
+        """Return the service's ids of accepted requests, by reference.
+
+        Without a reference, what a probe finds may be of any request of the task, whatever its ``idempotency_key``.
+        """
+        ids = super().accepted_ids()
+        if self.spec.carries_reference:
+            return ids
+        results = (record.result or {} for record in self.journal.records if record.state is State.ACCEPTED)
+        known = {str(result["id"]) for result in results if result.get("id") is not None}
+        return {request.reference: ids.get(request.reference, set()) | known for request in self.unresolved()}
+
     def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
         """Record the requests that a probe established to be accepted."""
         return [self.journal.end(Result(number, State.ACCEPTED, extra=result)) for number, result in accepted.items()]

@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
-from cpaas_provider.sending.journal.hashing import EMAIL_OPERATION
 from cpaas_provider.sending.journal.model import (
     RequestRecord,
     accepted_by_reference,
@@ -26,7 +25,8 @@ T = TypeVar("T")
 
 def channel_of(operation: str, body: Mapping[str, Any]) -> str:
     """Return the channel of a message: ``sms``, ``whatsapp`` or ``email``."""
-    return "email" if operation == EMAIL_OPERATION else str(body.get("channel") or "sms")
+    # The scope of an idempotency_key may follow the name of the operation.
+    return "email" if operation.partition("/")[0] == "send_email" else str(body.get("channel") or "sms")
 
 
 class OnUnknown(StrEnum):
@@ -150,6 +150,8 @@ class SendSpec:
     personal: Mapping[str, Any] | None = field(default=None, repr=False, kw_only=True)
     probes: Sequence[OutcomeProbe] = field(default=(), kw_only=True)
     not_allowed: int = field(default=0, kw_only=True)
+    carries_reference: ClassVar[bool] = True
+    """Whether the service knows the reference, so that what a probe finds can only be of a request with it."""
 
     async def prepared(self, client: Client) -> Self:
         """Return the spec, completed by what must be read from the service before the intent."""

@@ -185,6 +185,18 @@ class TestSingleSends:
         assert Run(task_runner, dag).run_try().result == [0, 0, 1]
         assert count_messages(task_runner) == Counter(digits(1))
 
+    def test_whatsapp_message_of_the_idempotent_client_counts_beside_its_sms(self, task_runner: TaskRunner) -> None:
+        @task
+        def remind() -> list[int]:
+            with CpaasHook().get_idempotent_client(frequency_cap=ONE) as client:
+                sends = [client.send_sms(ADA, "Hello", channel=channel) for channel in ("sms", "whatsapp")]
+            return [one["skipped_frequency_cap"] for one in sends]
+
+        with new_dag() as dag:
+            remind()
+        assert Run(task_runner, dag).run_try().result == [0, 1]
+        assert count_messages(task_runner) == Counter(digits(1))
+
 
 class TestOverTries:
     """A message counts from the try in which it may have left, and only the current try gives one back."""

@@ -128,6 +128,9 @@ def test_param_without_a_value_is_refused_and_lifts_no_limit(
         ({"timezone": "Lagos"}, "timezone must be a time zone such as Africa/Lagos."),
         ({"most_messages": 0}, "frequency_cap[0] must be a whole number of at least 1"),
         ({"max_lateness": "2 days"}, "max_lateness must be a timedelta or a number of seconds, or 'unlimited'"),
+        # Of two, the error is about the first one of the signature.
+        ({"max_charge": -1, "preview_count": -1}, "preview_count must be a whole number of at least 0; it is -1"),
+        ({"max_failure_ratio": 5, "most_messages": 0}, "frequency_cap[0] must be a whole number"),
     ],
 )
 def test_param_that_cannot_be_used_is_refused_before_the_first_request(

@@ -193,6 +193,18 @@ class TestLoop:
 
 
 class TestOtherSends:
+    @pytest.mark.parametrize("key", [None, "order-1"])
+    def test_address_in_other_case_is_the_same_recipient(self, task_runner: TaskRunner, key: str | None) -> None:
+        task_runner.connect("cpaas_default", email_sender_id="shop@example.com")
+
+        def own() -> None:
+            with CpaasHook().get_idempotent_client() as client:
+                for recipient in ("Ada@example.com", "ada@example.com"):
+                    client.send_email(recipient, "Hello", subject="News", idempotency_key=key)
+
+        assert run_of(task_runner, own).run_try().state == "success"
+        assert requests(task_runner, "send_email") == 1
+
     def test_passcodes_and_purchases_are_made_once(self, task_runner: TaskRunner) -> None:
         tries: list[list[str]] = []
 
@@ -294,6 +306,22 @@ class TestUnknownOutcome:
     def test_resend_sends_the_unknown_request_again(self, task_runner: TaskRunner) -> None:
         (ended,) = self.unknown(task_runner, on_unknown="resend")
         assert (ended.state, requests(task_runner), ended.result["recipients"]) == ("success", 3, 1)
+
+    def test_passcode_of_another_key_is_no_proof_of_an_unknown_one(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("request_otp", "cut_before", times=1))
+        tries: list[list[Any]] = []
+
+        def own() -> None:
+            with CpaasHook().get_idempotent_client(on_unknown="skip", unknown_timeout=0) as client:
+                keys = ("login", "payment")
+                tries.append([client.request_otp(RECIPIENTS[0], idempotency_key=key)["id"] for key in keys])
+            if len(tries) == 1:
+                raise RuntimeError("the task dies")
+
+        assert run_of(task_runner, own).run_to_end()[-1].state == "success"
+        (lost, payment), retried = tries
+        assert (lost, payment is None, requests(task_runner, "request_otp")) == (None, False, 2)
+        assert retried == [None, payment]
 
     def test_killed_task_leaves_its_request_unknown_for_the_retry(self, task_runner: TaskRunner) -> None:
         def own() -> None:

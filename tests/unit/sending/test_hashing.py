@@ -39,12 +39,12 @@ def everything(hasher: KeyedHasher) -> set[str | bytes]:
 def test_hashes_are_those_of_the_standard_library() -> None:
     key = hmac.digest(b"secret", json.dumps(["journal", *IDENTITY], separators=(",", ":")).encode(), "sha256")
     assert PRINTS.values_hash('["Ada"]') == hmac.digest(key, b'words\0["Ada"]', "sha256")[:VALUES_HASH_BYTES]
-    for operation, recipient, known in (
-        ("send_sms", "2348030001111", "2348030001111"),
-        ("send_email", "Ada@X.com", "ada@x.com"),
+    for operation, channel, recipient, known in (
+        ("send_sms", "sms", "2348030001111", "2348030001111"),
+        ("send_email", "email", "Ada@X.com", "ada@x.com"),
     ):
         expected = hmac.digest(key, f"member\0{operation}\0{known}".encode(), "sha256")[:MEMBER_BYTES]
-        assert PRINTS.member_hasher(operation)(recipient) == expected
+        assert PRINTS.member_hasher(operation, channel)(recipient) == expected
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
@@ -112,5 +112,5 @@ def test_body_hash_accepts_values_that_json_cannot_hold() -> None:
 
 def test_capitals_in_an_address_are_the_same_recipient() -> None:
     """As in a campaign: no mailbox tells them apart, and people write them as they like."""
-    hash_of = PRINTS.member_hasher("send_email")
+    hash_of = PRINTS.member_hasher("send_email", "email")
     assert hash_of("Ada@example.com") == hash_of("ada@example.com")

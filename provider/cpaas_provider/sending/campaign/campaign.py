@@ -8,10 +8,10 @@ import gc
 import logging
 import time
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from cpaas_provider.api.amounts import Amount, counted, to_decimal_or_none
 from cpaas_provider.api.text import placeholders_in
@@ -68,13 +68,40 @@ class RecipientLimitError(SendingError):
         self.recipients = recipients
 
 
+_LIMIT = {"is_limit": True}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuthorOptions:
+    """The options that a campaign takes by the name of the operator's argument, which explains each.
+
+    :param templates: the names of the limits and switches that are templates
+    """
+
+    test_only: bool = False
+    max_recipients: int | None = field(default=None, metadata=_LIMIT)
+    max_charge: Amount | None = field(default=None, metadata=_LIMIT)
+    min_balance: Amount | None = field(default=None, metadata=_LIMIT)
+    price_per_page: Amount | None = field(default=None, metadata=_LIMIT)
+    on_missing_charge: str = "balance"
+    on_invalid_suppression: str = "fail"
+    max_failure_ratio: float = field(default=0.0, metadata=_LIMIT)
+    max_identical_rejections: int | None = MOST_IDENTICAL_REJECTIONS
+    progress_interval: float = 10.0
+    templates: Collection[str] = ()
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The limits that the first line of the log names."""
+        return {option.name: getattr(self, option.name) for option in fields(self) if "is_limit" in option.metadata}
+
+
 @dataclass(frozen=True)
-class CampaignOptions:
-    """The author's options. The documentation of the operator explains them.
+class CampaignOptions(AuthorOptions):
+    """The author's options, and what follows from the connection, the partition and a confirmation.
 
     :param window: the most requests that may be pending (``max_pending_requests``)
     :param max_charge_of_all: ``max_charge`` of all partitions together
-    :param templates: the limits that are templates
     :param outcome_file: whether a results file is written
     :param in_flight: the most requests that may be in flight; ``None`` for as many as ``window``
     """
@@ -83,20 +110,9 @@ class CampaignOptions:
     window: int
     on_unknown: OnUnknown = OnUnknown.FAIL
     on_rejected_batch: OnRejectedBatch = OnRejectedBatch.BISECT
-    max_recipients: int | None = None
-    max_charge: Amount | None = None
     max_charge_of_all: Amount | None = None
-    templates: Collection[str] = ()
-    min_balance: Amount | None = None
-    price_per_page: Amount | None = None
-    refuse_missing_charge: bool = False
-    skip_invalid_suppression: bool = False
-    max_failure_ratio: float = 0.0
-    max_identical_rejections: int | None = MOST_IDENTICAL_REJECTIONS
     send_window: SendWindow | None = None
-    test_only: bool = False
     outcome_file: bool = False
-    progress_interval: float = 10.0
     in_flight: int | None = None
 
     @property
@@ -189,7 +205,7 @@ class Campaign:
         """Suppress the recipients on the author's list, and raise if the list has rows that cannot be read."""
         stats = loader.suppress(suppression_list, column)
         loader.stats.invalid_suppression_rows = stats.invalid
-        if stats.invalid and not self.options.skip_invalid_suppression:
+        if stats.invalid and self.options.on_invalid_suppression != "skip":
             raise CannotPlanError(
                 f"{stats.describe_invalid()} Their recipients would be sent to. Nothing was sent. Correct the list and "
                 "clear the task, or give on_invalid_suppression='skip' to continue without these rows."
@@ -318,7 +334,7 @@ class Campaign:
             to_decimal_or_none(options.max_charge),
             to_decimal_or_none(options.min_balance),
             spending,
-            refuse_missing_charge=options.refuse_missing_charge,
+            refuse_missing_charge=options.on_missing_charge == "fail",
             max_charge_of_all=to_decimal_or_none(options.max_charge_of_all),
             templates=options.templates,
         )

@@ -17,8 +17,6 @@ MEMBER_BYTES = 9
 
 VALUES_HASH_BYTES = 6
 
-EMAIL_OPERATION = "send_email"
-
 _USUAL_CHANNELS = frozenset({"sms", "email"})
 """Channels that the operation says already."""
 
@@ -56,7 +54,7 @@ class KeyedHasher:
         """
         kind = operation if channel in _USUAL_CHANNELS else f"{operation}/{channel}"
         started = self._started(f"member\0{kind}\0")
-        ignores_case = operation == EMAIL_OPERATION
+        ignores_case = channel == "email"
         digest = self._hmac
 
         def member(recipient: str) -> bytes:

@@ -39,6 +39,8 @@ _NOT_BOUGHT = {
 class OtpSpec(SendSpec):
     """One request for a passcode, checked and complete."""
 
+    carries_reference = False
+
     def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
         """Return the request."""
         return operations.request_otp(Msisdn(recipients[0]), **self.body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from types import MappingProxyType
@@ -13,7 +14,7 @@ from cpaas_provider.api.amounts import Amount, divide, to_decimal
 from cpaas_provider.api.text import has_control_character, named_in, placeholders_in, trim_invisible
 from cpaas_provider.api.text.sms import SmsWriter, gsm7_savings
 from cpaas_provider.api.values import readable_text
-from cpaas_provider.sending.campaign.campaign import CampaignOptions
+from cpaas_provider.sending.campaign.campaign import AuthorOptions, CampaignOptions
 from cpaas_provider.sending.campaign.content import Content
 from cpaas_provider.sending.campaign.guards.send_window import SendWindow
 from cpaas_provider.sending.campaign.rejections import OnRejectedBatch
@@ -53,26 +54,21 @@ def build_options(
     settings = connection.settings
     window = spec.send_window
     zone = spec.timezone or (spec.timezone_column and "UTC")
+    options = {option.name: getattr(spec, option.name) for option in dataclasses.fields(AuthorOptions)}
+    options["max_recipients"] = int(confirmed.get("max_recipients", spec.max_recipients or 0)) or None
+    options["max_charge"] = max_charge
+    if "min_balance" in confirmed:
+        options["min_balance"] = Decimal(confirmed["min_balance"])
     return CampaignOptions(
         recipients_per_request=min(connection.recipients_per_request, MAX_RECIPIENTS_PER_INTENT),
         window=spec.max_pending_requests or settings.max_concurrency,
         in_flight=settings.max_concurrency,
         on_unknown=OnUnknown(spec.on_unknown),
         on_rejected_batch=OnRejectedBatch(spec.on_rejected_batch),
-        max_recipients=int(confirmed.get("max_recipients", spec.max_recipients or 0)) or None,
-        max_charge=max_charge,
         max_charge_of_all=max_charge_of_all,
-        templates=spec.templates,
-        min_balance=Decimal(confirmed["min_balance"]) if "min_balance" in confirmed else spec.min_balance,
-        price_per_page=spec.price_per_page,
-        refuse_missing_charge=spec.on_missing_charge == "fail",
-        skip_invalid_suppression=spec.on_invalid_suppression == "skip",
-        max_failure_ratio=spec.max_failure_ratio,
-        max_identical_rejections=spec.max_identical_rejections,
         send_window=None if window is None else SendWindow.read(window, zone),
-        test_only=spec.test_only,
         outcome_file=spec.results_path is not None,
-        progress_interval=spec.progress_interval,
+        **options,
     )
 
 

@@ -13,7 +13,7 @@ from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.resolver import describe_unknown
 from cpaas_provider.sending.send import send_once
 from cpaas_provider.sending.single import SingleSendState
-from cpaas_provider.sending.spec import OnUnknown, SendOutcome, UnknownPolicy
+from cpaas_provider.sending.spec import OnUnknown, SendOutcome, UnknownPolicy, channel_of
 from cpaas_provider.tasks.airflow import task_log
 from cpaas_provider.tasks.database.frequency import open_frequency_cap
 from cpaas_provider.tasks.database.suppressions import StoredSuppressionList
@@ -135,7 +135,9 @@ class SingleSender:
         options, runtime = self._options, self._runtime
         frequency_cap = None
         if self._request.is_message:
-            send = journal.log.reference((), spec.operation)
+            # A message by another channel is another message.
+            channel = channel_of(spec.operation, spec.body)
+            send = journal.log.reference((), f"{spec.operation}/{channel}")
             frequency_cap = open_frequency_cap(
                 runtime, options.frequency_cap, options.frequency_category, send, runtime.confirm_current
             )

@@ -14,7 +14,7 @@ from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.model import Intent, RequestRecord, Result, State
 from cpaas_provider.sending.journal.writer import JournalWriter
 from cpaas_provider.sending.single import SingleSendQueue, SingleSendState
-from cpaas_provider.sending.spec import SendSpec
+from cpaas_provider.sending.spec import SendSpec, channel_of
 from tests.unit.sending.ports import NoDelivery
 
 
@@ -99,7 +99,7 @@ class WrittenJournal:
         return self.state(operation, recipients, {}).latest()
 
     def reference(self, operation: str, recipients: Sequence[str]) -> str:
-        member_of = self.journal.log.hasher.member_hasher(operation)
+        member_of = self.journal.log.hasher.member_hasher(operation, channel_of(operation, {}))
         return self.journal.log.reference(map(member_of, recipients), operation)
 
     def state(
