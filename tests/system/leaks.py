@@ -14,10 +14,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.sandbox import Sandbox
 from tests.system.demo_figures import everything_in
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 # A DAG's source and its serialized form hold the texts and numbers its author wrote into it; the audit log repeats the
 # requests of people, and so the conf they triggered a run with.
@@ -135,6 +138,18 @@ class Scan:
                     for column, value in zip(columns, row, strict=True):
                         if (table, column) not in AUTHORS_OWN:
                             yield from self._cell(f"{table}.{column}", value, fernet_key)
+
+    def provider_database(self, connection: Connection) -> Iterator[Leak]:
+        """Yield what the provider's database holds, in every column of every table."""
+        from sqlalchemy import select
+
+        from cpaas_provider.database.schema.all_tables import metadata
+
+        for table in metadata.sorted_tables:
+            for row in connection.execute(select(table)).mappings():
+                for column, value in row.items():
+                    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+                    yield from self.text(f"{table.name}.{column}", text)
 
     def _cell(self, place: str, value: Any, fernet_key: str) -> Iterator[Leak]:
         if not isinstance(value, (str, bytes)):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from airflow.models.log import Log
 from airflow.models.variable import Variable
 from airflow.utils.session import create_session
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from cpaas_provider.cli.messages.tracking import DAG_ID
 from cpaas_provider.database.database import open_database
@@ -32,6 +34,7 @@ from tests.airflow.harness.command_line import CommandLine, CommandResult
 from tests.airflow.harness.task_runner import TaskRunner, address, digits, fault, phone, setting
 from tests.airflow.harness.tries import Run, new_dag
 from tests.ports import listening
+from tests.system.leaks import Scan, Secrets
 from tests.unit.database.conftest import postgres_url as postgres_url
 from tests.unit.delivery.running_receiver import running
 from tests.waiting import until
@@ -247,15 +250,6 @@ class TestSendSms:
         assert "The service accepted 1 of 2 recipients." in said.err
         assert digits("bad") not in said.out + said.err
 
-    def test_log_and_the_audit_log_have_nothing_private(self, cli: Cli, task_runner: TaskRunner) -> None:
-        said = sms(cli, "--verbose")
-        assert said.status == 0
-        private = (*SECRETS, digits("ada"), phone("ada"))
-        assert not [word for word in private if word in said.out + said.err]
-        with create_session() as session:
-            rows = session.scalars(select(Log).where(Log.event.contains("send_sms"))).all()
-        assert not [row for row in rows if any(word in str(row.extra) for word in private)]
-
     def test_unexpected_error_is_one_line_too(
         self, cli: Cli, monkeypatch: pytest.MonkeyPatch, task_runner: TaskRunner
     ) -> None:
@@ -275,6 +269,57 @@ class TestSendSms:
         (message,) = task_runner.inbox_items("sms", digits("ada"))
         assert message["external_ref"] in said.out
         assert not [word for word in (*SECRETS, digits("ada"), phone("ada")) if word in said.out + said.err]
+
+
+class TestPrivacy:
+    """A recipient is an argument of these commands, and so stands in the history of the shell, but nowhere else."""
+
+    RECIPIENT_COMMANDS: ClassVar = {
+        "send_sms": ("send-sms", phone("ada"), "--content", "Meet at noon"),
+        "send_email": ("send-email", address("ada"), "--subject", "Meet at noon", "--content", "Meet at noon"),
+        "lookup_phone": ("lookup", phone("ada")),
+        "request_otp": ("otp", "request", phone("ada")),
+    }
+    OTHER_COMMANDS: ClassVar = [
+        ("suppressions", "add", f"+{digits('ada')}", address("ada")),
+        ("suppressions", "add", f"+{digits('ada')}", "--source", "desk", "--region", "nowhere"),
+        ("suppressions", "list", "--recipient", f"+{digits('ada')}"),
+        ("suppressions", "remove", f"+{digits('ada')}", address("ada")),
+        ("db", "erase", f"+{digits('ada')}", "--yes"),
+        ("db", "erase", address("ada"), "--yes"),
+        ("db", "erase", phone("ada"), "--yes"),
+    ]
+
+    @pytest.mark.parametrize("kind", [None, "echo", "echo_rejection", "error_500"])
+    @pytest.mark.parametrize("operation", RECIPIENT_COMMANDS)
+    def test_command_that_makes_a_request_shows_no_recipient(
+        self,
+        cli: Cli,
+        task_runner: TaskRunner,
+        monkeypatch: pytest.MonkeyPatch,
+        operation: str,
+        kind: str | None,
+    ) -> None:
+        monkeypatch.setattr("cpaas_provider.cli.messages.otp._PROBE_SECONDS", 0)
+        if kind:
+            task_runner.sandbox.control(*fault(operation, kind))
+        self.check_nothing_private_is_shown(cli, *self.RECIPIENT_COMMANDS[operation])
+        assert task_runner.sandbox.counters()["requests"][operation] >= 1
+
+    @pytest.mark.parametrize("arguments", OTHER_COMMANDS)
+    def test_command_on_the_database_shows_no_recipient(self, cli: Cli, arguments: tuple[str, ...]) -> None:
+        self.check_nothing_private_is_shown(cli, *arguments)
+
+    def check_nothing_private_is_shown(self, cli: Cli, *arguments: str) -> None:
+        """Run a command, and search its output, its log lines and all that it adds to Airflow's audit log."""
+        with create_session() as session:
+            newest = session.scalar(select(func.max(Log.id))) or 0
+        said = cli(*arguments, "--verbose")
+        assert (said.status == 2, "Traceback" in said.err) == (False, False), said.err
+        with create_session() as session:
+            audited = [str(row.extra) for row in session.scalars(select(Log).where(Log.id > newest))]
+        scan = Scan(Secrets(numbers={digits("ada")}, addresses={address("ada")}, texts={*SECRETS}))
+        assert [leak for text in (said.out, said.err, *audited) for leak in scan.text("here", text)] == []
 
 
 class TestIdempotencyKey:
@@ -561,6 +606,16 @@ class TestOtp:
     def test_code_is_no_argument(self, cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
         assert cli("otp", "verify", "otp_1", "1234").status == 2
 
+    @pytest.mark.parametrize("kind", ["cut_before", "cut_after"])
+    def test_check_of_unknown_outcome_is_made_once_and_has_its_status(
+        self, cli: Cli, task_runner: TaskRunner, kind: str
+    ) -> None:
+        record = one(self.request(cli))
+        task_runner.sandbox.control(*fault("verify_otp", kind, times=1))
+        said = cli("otp", "verify", record["id"], answer=self.code(task_runner))
+        assert (said.status, "an attempt may be used" in said.err) == (3, True)
+        assert task_runner.sandbox.counters()["requests"]["verify_otp"] == 1
+
     def test_lost_response_is_resolved_by_the_new_record(self, cli: Cli, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("request_otp", "cut_after", times=1))
         assert one(self.request(cli))["status_desc"] == "SENT"
@@ -608,6 +663,29 @@ class TestBalance:
         age = datetime.now(UTC) - datetime.fromisoformat(found["cpaas_default"]["reported_at"])
         assert age.total_seconds() < 60
         assert one(cli("balance", "--conn-id", "cpaas_other", "--output", "json"))["task_id"] == "mail"
+
+
+def test_ctrl_c_while_the_service_asks_to_wait_sends_nothing_and_the_key_can_be_used_again(
+    cli: Cli, task_runner: TaskRunner
+) -> None:
+    task_runner.sandbox.control(*fault("send_sms", "rate_limit", retry_after=30))
+    handler = signal.getsignal(signal.SIGINT)
+
+    def press_ctrl_c() -> None:
+        until(lambda: task_runner.sandbox.counters()["requests"].get("send_sms"))
+        # Otherwise the signal would end the tests.
+        assert signal.getsignal(signal.SIGINT) is not handler
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as beside:
+        pressed = beside.submit(press_ctrl_c)
+        stopped = sms(cli, "--idempotency-key", "monday")
+        pressed.result()
+    assert (stopped.status, stopped.out) == (130, "")
+    assert "Nothing was sent: the command was stopped by Ctrl-C." in stopped.err
+    task_runner.sandbox.control("DELETE", "faults")
+    record = one(sms(cli, "--idempotency-key", "monday"))
+    assert (record["sent_by_earlier_run"], len(task_runner.inbox_items("sms", digits("ada")))) == (False, 1)
 
 
 def test_key_is_leased_while_a_run_sends(

@@ -92,6 +92,21 @@ def test_ctrl_c_waits_for_the_response(airflow: Airflow, sandbox: Sandbox) -> No
     assert err == "Stopping. A response to a request in flight is waited for, up to 10 seconds.\n"
 
 
+def test_ctrl_c_while_the_service_asks_to_wait_sends_nothing_and_frees_the_key(
+    airflow: Airflow, sandbox: Sandbox
+) -> None:
+    sandbox.control(*fault("send_sms", "rate_limit", retry_after=30))
+    command = ("send-sms", phone("asked_to_wait"), "--content", "Hello", "--idempotency-key", "monday")
+    sending = airflow(*command)
+    until(lambda: sandbox.counters()["requests"].get("send_sms"))
+    sending.send_signal(signal.SIGINT)
+    status, out, err = ended(sending)
+    assert (status, out, "Nothing was sent: the command was stopped by Ctrl-C." in err) == (130, "", True)
+    sandbox.control("DELETE", "faults")
+    status, _, err = ended(airflow(*command))
+    assert (status, message_count(sandbox, "asked_to_wait")) == (0, 1), err
+
+
 def test_second_ctrl_c_ends_it_with_an_unknown_outcome(airflow: Airflow, sandbox: Sandbox) -> None:
     sandbox.control(*fault("send_sms", "stall_body", seconds=60))
     key = ("--idempotency-key", "monday")

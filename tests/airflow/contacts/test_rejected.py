@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
+from cpaas_provider.contacts.key_map.entries import RowState
 from cpaas_provider.contacts.sync.rows.requests import RowRequests
 from cpaas_provider.database.database import open_database
+from cpaas_provider.database.schema.contacts import contact_rows
 from cpaas_provider.hooks.cpaas import CpaasHook
 from tests.airflow.contacts.test_sync import CREATE, UPDATE, at_once, names, people, sync
 from tests.airflow.contacts.test_sync_map import cpaas as cpaas
 from tests.airflow.harness.campaigns import requests
 from tests.airflow.harness.command_line import CommandLine
 from tests.airflow.harness.task_runner import TaskRunner, fault
+from tests.system.leaks import Scan, Secrets
 from tests.unit.contacts.listed import NAME, POINTS, listed
 
 REASON = f"columns.{POINTS}: is not allowed for +2348031000001"
@@ -192,6 +196,46 @@ def test_key_and_cells_that_the_service_quotes_are_not_stored(
     (row,) = rejected(cpaas)
     assert "No such points: ***, ***" in row["reason"]
     assert "lovelace" not in (row["reason"] + done.log).lower()
+
+
+def test_no_column_of_the_database_holds_a_key_or_a_cell(own_database: None, task_runner: TaskRunner) -> None:
+    at_once(task_runner)
+    keys = ["+2348036600001", "ngozi.okonkwo@private.example.org", "Okonkwo-Eze, Ngozi", "2348036600004"]
+    rows = [
+        {"id": key, "name": f"Ngozi Okonkwo {number}", "phone": f"+23480355{number:05d}", "points": 7_310_000 + number}
+        for number, key in enumerate(keys)
+    ]
+    quoted = " ".join(map(str, rows[1].values()))
+    task_runner.sandbox.control(*fault(CREATE, "reject", after=1, times=1, message=f"columns.{POINTS}: not {quoted}"))
+    task_runner.sandbox.control(*fault(CREATE, "cut_after", after=1, times=1))
+    columns = {"Name": "name", "Phone": "phone", "Points": "points"}
+    done = sync(task_runner, rows, "private", columns=columns, max_failure_ratio=0.5).run_try()
+    private = Secrets(
+        numbers={"2348036600001", "2348036600004", *(row["phone"][1:] for row in rows)},
+        addresses={"ngozi.okonkwo@private.example.org"},
+        codes={str(row["points"]) for row in rows},
+        texts={"Okonkwo"},
+    )
+    scan = Scan(private)
+    with open_database() as database, database.connect() as connection:
+        states = connection.execute(select(contact_rows.c.state)).scalars().all()
+        leaks = list(scan.provider_database(connection))
+    expected = [RowState.SYNCED, RowState.SYNCED, RowState.UNKNOWN, RowState.REJECTED]
+    assert sorted(states) == sorted(expected), done.error
+    assert leaks == []
+    assert list(scan.text("here", quoted)) != []
+
+
+@pytest.mark.parametrize("key", ["+2348036600001", "+2348036600009"], ids=["rejected", "without an entry"])
+@pytest.mark.parametrize("command", [("retry-row",), ("resolve", "--not-created")], ids=lambda command: command[0])
+def test_key_that_is_an_argument_is_in_no_output(
+    cpaas: CommandLine, task_runner: TaskRunner, command: tuple[str, ...], key: str
+) -> None:
+    reject_second(task_runner, [{**row, "id": f"+234803660000{number}"} for number, row in enumerate(people(3))])
+    said = cpaas("contacts", command[0], "--key", key, *command[1:], "--verbose")
+    assert (said.status == 2, "Traceback" in said.err) == (False, False)
+    scan = Scan(Secrets(numbers={key[1:]}))
+    assert [leak for text in (said.out, said.err) for leak in scan.text("here", text)] == []
 
 
 @pytest.mark.parametrize("number", ["-1", "0", "9" * 30, "1.0"])

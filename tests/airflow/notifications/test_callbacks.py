@@ -33,9 +33,11 @@ from cpaas_provider.notifications import EmailNotifier, SmsNotifier
 from cpaas_provider.notifications._runtime import request
 from cpaas_provider.notifications._runtime import run as run_module
 from tests.airflow.harness.running import run
+from tests.airflow.harness.task_runner import fault
 from tests.airflow.harness.tries import Run, new_dag
 from tests.airflow.notifications.callers import context
 from tests.airflow.notifications.conftest import QUICK
+from tests.system.leaks import Scan, Secrets
 
 PHONE, OTHER = "0803 555 0001", "+2348035550002"
 DIGITS = "2348035550001"
@@ -331,6 +333,27 @@ class TestFaults:
         notified(task_runner, notifier)
         [text] = texts()
         assert text.startswith("Airflow: 2 alerts since ")
+
+    @pytest.mark.parametrize(
+        ("notifier", "operation", "recipient"),
+        [(SmsNotifier, "send_sms", PHONE), (EmailNotifier, "send_email", ADDRESS)],
+    )
+    def test_alert_that_waits_shows_nothing_private_in_any_table(
+        self, task_runner, notifier, operation, recipient
+    ) -> None:
+        task_runner.sandbox.control(*fault(operation, "unavailable", retry_after=30))
+        error = "{{ exception }}"
+        log = notified(task_runner, notifier(recipients=recipient, content=error, group=f"{recipient} {error}"))
+        assert "Notification not sent, alerts: 1." in log
+        numbers = {DIGITS, "2348031234567"}
+        keys = {task_runner.sandbox.api_key}
+        scan = Scan(Secrets(keys=keys, numbers=numbers, addresses={ADDRESS}, texts={"hunter2"}))
+        with open_database() as database, database.connect() as connection:
+            [waiting] = connection.execute(select(notifications)).all()
+            assert list(scan.provider_database(connection)) == []
+        assert (waiting.alerts, waiting.message is not None) == (1, True)
+        shown = f"{recipient} password hunter2 of 0803 123 4567"
+        assert {leak.kind for leak in scan.text("here", shown)} >= {"number", "text"}
 
     def test_missing_database_sends_nothing(self, task_runner, texts, monkeypatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", "sqlite:////dev/null/nowhere.db")

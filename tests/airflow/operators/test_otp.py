@@ -37,6 +37,9 @@ PERMANENT = {
     "error_under_200": ([fault("request_otp", "error_under_200")], {}, "rejected"),
     "empty_code": ([], {"token": "{{ none }}"}, "token is the word 'None' after rendering"),
 }
+# The status of a passcode after one check with its right code, by what happens to that check. A second check meets
+# nothing: it would verify a passcode that is SENT, and be rejected for one that is VERIFIED.
+UNKNOWN_CHECKS = {"cut_before": "SENT", "cut_after": "VERIFIED", "broken_json": "VERIFIED"}
 # What a token may render to where there is none; nothing is asked then, because asking uses up an attempt.
 NO_CODES = {"none": None, "rendered_none": "{{ none }}", "empty": "", "blank": " "}
 
@@ -103,8 +106,13 @@ def finished_run(airflow_db: object, sandbox_process: Sandbox) -> Iterator[TaskR
                 require_verified_status=True, fail_if_not_verified=False,
             )  # fmt: skip
             verify("verify_busy_at_first", "r8", busy("verify_otp"))
-            verify("verify_cut", "r9", fault("verify_otp", "cut_after"))
-            verify("verify_number", "r10", token=4711)
+            verify("verify_number", "r9", token=4711)
+            for name in UNKNOWN_CHECKS:
+                verify(f"unknown_check_{name}", f"c_{name}", fault("verify_otp", name, times=1))
+                verify(
+                    f"unknown_check_told_{name}", f"t_{name}", fault("verify_otp", name, times=1),
+                    fail_if_not_verified=False,
+                )  # fmt: skip
             for name, code in NO_CODES.items():
                 verify(f"verify_{name}", f"r_{name}", token=code)
             VerifyOtpOperator(task_id="verify_nobody", otp_id="no_such_passcode", token="4711")
@@ -228,9 +236,15 @@ class TestVerify:
     def test_check_not_made_is_made_by_the_next_try(self, finished_run: TaskRunner) -> None:
         assert finished_run.outcome("verify_busy_at_first") == ("success", 2)
 
-    def test_code_with_an_unknown_check_is_not_checked_again(self, finished_run: TaskRunner) -> None:
-        assert finished_run.outcome("verify_cut") == ("failed", 1)
-        assert "unknown" in finished_run.error("verify_cut")
+    @pytest.mark.parametrize(("case", "requested"), [("unknown_check", "c"), ("unknown_check_told", "t")])
+    @pytest.mark.parametrize("kind", UNKNOWN_CHECKS)
+    def test_code_with_an_unknown_check_is_checked_once_and_fails(
+        self, finished_run: TaskRunner, kind: str, case: str, requested: str
+    ) -> None:
+        assert finished_run.outcome(f"{case}_{kind}") == ("failed", 1)
+        assert "unknown" in finished_run.error(f"{case}_{kind}")
+        (passcode,) = finished_run.inbox_items("otp", digits(f"{requested}_{kind}"))
+        assert (passcode["status_desc"], passcode["attempts"]) == (UNKNOWN_CHECKS[kind], 0)
 
     def test_code_may_be_a_number(self, finished_run: TaskRunner) -> None:
         assert "The code is wrong" in finished_run.error("verify_number")

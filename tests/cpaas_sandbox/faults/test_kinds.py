@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from cpaas_sandbox.core.context import Options
-from cpaas_sandbox.faults.kinds import KINDS, OddForm
+from cpaas_sandbox.faults.kinds import KINDS, OddForm, Stage
 from cpaas_sandbox.faults.odd_answers import DeadId, NoteForm, PurchaseForm, RefusalForm
 from cpaas_sandbox.faults.rules import MAX_RULES, Rule
 from tests.cpaas_sandbox.conftest import ADA, KEY, Harness, Raw, running
@@ -57,6 +57,72 @@ def test_before_acceptance_nothing_is_accepted(sandbox: Harness, kind: dict[str,
     assert counters["faults"] == {kind["kind"]: 1}
     assert sandbox.sms().status_code == 200
     assert accepted(sandbox) == 1
+
+
+# The least that each fault waits: money does not depend on it.
+AT_ONCE: dict[str, dict[str, float]] = {
+    "latency": {"ms": 0},
+    "slow_drip": {"seconds": 0},
+    "stall_body": {"seconds": 0},
+}
+ADDRESS = "ada@example.com"
+BILLED: dict[str, tuple[str, str, dict[str, Any], float]] = {
+    "send_sms": ("POST", "/sms/send", json.loads(SMS), 4.0),
+    "send_email": (
+        "POST",
+        "/email/send",
+        {"recipients": ADDRESS, "sender_id": "shop@example.com", "subject": "Hi", "content": "Hello"},
+        0.5,
+    ),
+    "request_otp": ("POST", "/otp/request_token", {"recipient": ADA}, 4.0),
+    "lookup_phone": ("GET", "/lookup/phone", {"phone": ADA}, 2.0),
+    "buy_airtime": ("POST", "/airtime/buy", {"network": "MTN", "amount": 100, "recipient": ADA}, 100.0),
+}
+"""Method, path, body and price of each operation that costs money."""
+
+
+def charge_of(sandbox: Harness, operation: str) -> float:
+    """Make a request, whether a response arrives or not, and return what it cost by the balance of the account."""
+    method, path, body, _ = BILLED[operation]
+    before = sandbox.counters()["balance"]
+    # On a connection of its own: a second response to a request is for no other one.
+    with (
+        httpx.Client(base_url=sandbox.url, headers=sandbox.http.headers, trust_env=False) as client,
+        contextlib.suppress(httpx.TransportError),
+    ):
+        client.request(method, path, json=body)
+    counters = sandbox.counters()
+    assert counters["requests"] == {operation: 1}
+    assert before - counters["balance"] == counters["charged"]
+    return float(counters["charged"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_request_is_charged_unless_its_fault_comes_before_acceptance(sandbox: Harness, kind: str) -> None:
+    sandbox.fault("send_sms", kind, times=1, **AT_ONCE.get(kind, {}))
+    count = 0 if KINDS[kind].stage is Stage.BEFORE else 1
+    assert charge_of(sandbox, "send_sms") == count * BILLED["send_sms"][3]
+    assert accepted(sandbox) == count
+    assert sandbox.counters()["faults"] == {kind: 1}
+
+
+@pytest.mark.parametrize("operation", BILLED)
+@pytest.mark.parametrize(
+    ("kind", "count"), [("error_500", 0), ("cut_before", 0), ("error_500_after", 1), ("cut_after", 1)]
+)
+def test_operation_is_charged_if_its_response_is_lost_and_not_if_it_fails(
+    sandbox: Harness, operation: str, kind: str, count: int
+) -> None:
+    sandbox.fault(operation, kind, times=1)
+    assert charge_of(sandbox, operation) == count * BILLED[operation][3]
+    assert sandbox.counters()["accepted"] == ({operation: 1} if count else {})
+
+
+@pytest.mark.parametrize("operation", sorted({*BILLED} - {"lookup_phone"}))
+def test_request_to_a_recipient_that_is_rejected_is_not_charged(sandbox: Harness, operation: str) -> None:
+    sandbox.control("POST", "seed", {"refused_recipients": [ADA, ADDRESS]})
+    assert charge_of(sandbox, operation) == 0
+    assert sandbox.counters()["rejected"] == {operation: 1}
 
 
 def test_rate_limit_has_retry_after_in_seconds_or_as_a_date(sandbox: Harness) -> None:

@@ -15,7 +15,7 @@ from cpaas_provider.contacts.errors import (
     UnfinishedImportError,
 )
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
-from cpaas_provider.contacts.key_map.hashes import BUCKETS, CellHashes, buckets_of
+from cpaas_provider.contacts.key_map.hashes import BUCKETS, CellHashes, ContactHashes, buckets_of
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, LEASE, KeyMap
 from cpaas_provider.contacts.key_map.maps import forget_map, open_map
 from cpaas_provider.contacts.key_map.overview import leases_of
@@ -46,6 +46,15 @@ def key_map(database: Database, clock: _Clock) -> KeyMap:
 def _synced(key_map: KeyMap, key: str, row_id: str) -> MapEntry:
     cells = key_map.hashes.of_cells({"a": "1", "b": "2"}).to_bytes()
     return MapEntry(key_map.hashes.of_key([key]), row_id=row_id, raw_hash=b"r" * 16, cell_hashes=cells)
+
+
+def test_hashes_of_a_contact_depend_on_the_secret_of_its_map() -> None:
+    """Otherwise a reader of the database could hash all numbers and compare."""
+    one, another = ContactHashes("one"), ContactHashes("another")
+    assert one.of_key(["2348031000001"]) != another.of_key(["2348031000001"])
+    assert one.of_cell("c1", "2348031000001") != another.of_cell("c1", "2348031000001")
+    rows = [hashes.of_row(hashes.row_secret("mapping"), ("2348031000001",)) for hashes in (one, another)]
+    assert rows[0] != rows[1]
 
 
 def test_entries_are_read_as_they_were_written(key_map: KeyMap) -> None:

@@ -24,6 +24,8 @@ from tests.unit.delivery.receiver.slow_senders import UNREAD, head
 from tests.unit.delivery.running_receiver import REPORT, SHOP, TOKEN, Served, serving
 
 DOORS = ["callback", "webhook"]
+UNPROVED = {"callback": 404, "webhook": 401}
+"""The status of the response to a report that no secret proves, by its door."""
 
 
 @pytest.fixture(scope="module")
@@ -294,6 +296,41 @@ class TestWebhook:
         served.connections["resigned"] = replace(SHOP, webhook_secret="new", signature_header="X-NEW")
         answer = served.post(f"{served.url}/webhook/resigned", b"{}", headers={"x-new": sign(b"{}", "new")})
         assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("door", DOORS)
+class TestReplacedSecret:
+    """A secret that is replaced, and not listed behind the new one."""
+
+    BEFORE = replace(SHOP, callback_secrets=("old",), webhook_secret="old")
+    AFTER = replace(SHOP, callback_secrets=("new",), webhook_secret="new")
+
+    def send(self, served: Served, door: str, conn_id: str, secret: str) -> int:
+        """Send a report under a secret, and return the status of the response."""
+        if door == "callback":
+            return served.post(served.callback(conn_id=conn_id, secret=secret)).status_code
+        return served.post_signed(conn_id=conn_id, secret=secret).status_code
+
+    def test_it_is_refused_after_the_first_report_under_the_new_one(self, served: Served, door: str) -> None:
+        conn_id = f"replaced-{door}"
+        served.connections[conn_id] = self.BEFORE
+        assert self.send(served, door, conn_id, "old") == 200
+        served.connections[conn_id] = self.AFTER
+        # The connection was read less than a minute ago.
+        assert self.send(served, door, conn_id, "old") == 200
+        assert self.send(served, door, conn_id, "new") == 200
+        assert self.send(served, door, conn_id, "old") == UNPROVED[door]
+
+    def test_it_is_refused_when_the_connection_is_read_again(
+        self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        conn_id = f"read-again-{door}"
+        # In place of a minute: what proves a report comes from the cache alone.
+        monkeypatch.setattr(secrets_cache, "FRESH_SECONDS", 0.0)
+        served.connections[conn_id] = self.BEFORE
+        assert self.send(served, door, conn_id, "old") == 200
+        served.connections[conn_id] = self.AFTER
+        assert self.send(served, door, conn_id, "old") == UNPROVED[door]
 
 
 class TestTheRest:

@@ -13,6 +13,7 @@ from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets, SecretsCache, SecretsUnavailableError
 
 OLD, NEW = ConnectionSecrets(("old",)), ConnectionSecrets(("new", "old"))
+REPLACED = ConnectionSecrets(("new",))
 PATIENCE = 20.0
 
 
@@ -93,6 +94,17 @@ class TestReading:
         backend.now += 60.1
         assert await backend.ring.get("shop") is None
 
+    async def test_replaced_secret_verifies_for_a_minute_at_most_however_often_it_is_asked_for(
+        self, backend: Backend
+    ) -> None:
+        assert await backend.ring.get("shop") is OLD
+        backend.connections["shop"] = REPLACED
+        for _ in range(59):
+            backend.now += 1
+            assert await backend.ring.get("shop") is OLD
+        backend.now += 1
+        assert await backend.ring.get("shop") is REPLACED
+
     @pytest.mark.parametrize("conn_id", ["", "a b", "a\nb", "a" * 251, "a?b", "\ud800", "%41"])
     async def test_what_is_no_connection_s_name_is_not_looked_for(self, backend: Backend, conn_id: str) -> None:
         assert await backend.ring.get(conn_id) is None
@@ -139,6 +151,24 @@ class TestDoubt:
         backend.connections["shop"] = NEW
         assert await backend.ring.refresh_after_mismatch("shop", seen) is NEW
         assert await backend.ring.get("shop") is NEW
+
+    async def test_replaced_secret_ends_with_the_first_report_that_it_does_not_verify(self, backend: Backend) -> None:
+        seen = await backend.ring.get("shop")
+        assert seen is OLD
+        backend.connections["shop"] = REPLACED
+        assert await backend.ring.refresh_after_mismatch("shop", seen) is REPLACED
+        assert await backend.ring.get("shop") is REPLACED
+        # A report under the old secret comes now.
+        assert await backend.ring.refresh_after_mismatch("shop", REPLACED) is None
+
+    async def test_deleted_connection_ends_with_the_first_report_that_it_does_not_verify(
+        self, backend: Backend
+    ) -> None:
+        seen = await backend.ring.get("shop")
+        assert seen is OLD
+        del backend.connections["shop"]
+        assert await backend.ring.refresh_after_mismatch("shop", seen) is None
+        assert await backend.ring.get("shop") is None
 
     async def test_all_that_came_with_the_first_are_helped_by_the_same_reading(self, backend: Backend) -> None:
         seen = await backend.ring.get("shop")
