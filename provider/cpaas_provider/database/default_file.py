@@ -100,7 +100,7 @@ def suppresses_any(conn_id: str, channel: str, reasons: Collection[str] | None) 
     if reasons:
         applies += f" AND reason IN ({', '.join('?' * len(reasons))})"
     query = f"SELECT version_num, EXISTS (SELECT 1 FROM cpaas_suppressions WHERE {applies}) FROM cpaas_alembic_version"  # noqa: S608 - no value
-    row = _read(query, (conn_id, ALL_CONNECTIONS, channel, ALL_CHANNELS, *(reasons or ())), LOCK_TIMEOUT)
+    row = _read(query, (conn_id.lower(), ALL_CONNECTIONS, channel, ALL_CHANNELS, *(reasons or ())), LOCK_TIMEOUT)
     return None if row is None else bool(row[0])
 
 

@@ -34,8 +34,11 @@ class CampaignKey:
 
     @property
     def name(self) -> str:
-        """Return the campaign's name in the database, which does not reveal the key and depends on no secret."""
-        return sha256(json.dumps(["campaign", self.conn_id, self.channel, self.key]).encode()).hexdigest()[:40]
+        """Return the campaign's name in the database, which does not reveal the key and depends on no secret.
+
+        One connection may have its id in other letters: Airflow ignores their case in environment variables.
+        """
+        return sha256(json.dumps(["campaign", self.conn_id.lower(), self.channel, self.key]).encode()).hexdigest()[:40]
 
 
 @dataclass(frozen=True)

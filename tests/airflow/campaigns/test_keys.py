@@ -231,6 +231,12 @@ class TestConnections:
             assert sms(task_runner, rows(3), **KEY, cpaas_conn_id=conn_id).run_try().state == "success"
         assert count_messages(task_runner) == Counter(digits(3) * 2)
 
+    def test_connection_in_other_capitals_is_the_same_campaign(self, task_runner: TaskRunner) -> None:
+        task_runner.connect("shop")
+        for conn_id in ("shop", "Shop"):
+            assert sms(task_runner, rows(3), **KEY, cpaas_conn_id=conn_id).run_try().state == "success"
+        assert count_messages(task_runner) == Counter(digits(3))
+
     def test_rotated_api_key_continues_the_same_campaign(self, task_runner: TaskRunner) -> None:
         first = sms(task_runner, rows(3), **KEY).run_try()
         task_runner.connect("cpaas_default", password="sk_test_rotated")

@@ -88,6 +88,13 @@ class TestSingleSends:
         assert send(task_runner, recipients=[ADA]).run_try().state == "success"
         assert send(task_runner, recipients=[ADA], channel="whatsapp").run_try().state == "skipped"
 
+    def test_entry_of_a_connection_counts_in_whatever_capitals(self, task_runner: TaskRunner) -> None:
+        add_suppressions(ADA, conn_id="CPAAS_Default")
+        assert find_suppressions(ADA, conn_id="cpaas_DEFAULT") == ["opt_out"]
+        assert send(task_runner, recipients=[ADA]).run_try().state == "skipped"
+        assert remove_suppressions(ADA, conn_id="Cpaas_default") == 1
+        assert send(task_runner, recipients=[ADA]).run_try().state == "success"
+
     def test_passcode_is_refused_for_an_invalid_number_only(self, task_runner: TaskRunner) -> None:
         add_suppressions(ADA)
         assert send(task_runner, RequestOtpOperator, recipient=ADA).run_try().state == "success"

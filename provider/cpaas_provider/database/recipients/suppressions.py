@@ -53,7 +53,7 @@ class Suppression(NamedTuple):
 
     :param recipient_hash: the keyed hash, see ``hash_keys``
     :param key_id: the id of the hash's key
-    :param conn_id: the connection to which the entry applies; empty for all
+    :param conn_id: the connection to which the entry applies, in lower case; empty for all
     :param source: where the entry comes from, without personal data
     :param reported_at: the time of the newest delivery report that lists the recipient; ``None`` if a person added it
     """
@@ -113,6 +113,7 @@ class SuppressionTable:
                     "no recipient. An export can be imported only into the database that it comes from, or into a copy "
                     "of it."
                 )
+            batch = [entry._replace(conn_id=entry.conn_id.lower()) for entry in batch]
             _take_over(connection, batch, {entry.recipient_hash: entry.recipient_hash for entry in batch})
             return _insert(connection, batch)
 
@@ -227,7 +228,7 @@ def add_listed(connection: Connection, listed: Sequence[Listed], hasher: Recipie
             hasher.hash(entry.recipient),
             hasher.key_id,
             entry.channel,
-            entry.conn_id,
+            entry.conn_id.lower(),
             entry.reason,
             entry.source,
             now,
@@ -269,7 +270,7 @@ def _forget_failures(connection: Connection, recipients: Sequence[str], where: M
 
     failed = and_(deliveries.c.recipient.in_(recipients), deliveries.c.permanent_failure_at.is_not(None))
     if conn_id := where.get("conn_id"):
-        failed = and_(failed, deliveries.c.conn_id == conn_id)
+        failed = and_(failed, func.lower(deliveries.c.conn_id) == conn_id.lower())
     connection.execute(update(deliveries).where(failed).values(permanent_failure_at=None))
 
 
@@ -311,11 +312,12 @@ def _insertion(dialect: str) -> Any:
 
 def _applies(conn_id: str, channel: str, reasons: Iterable[str] | None) -> list[ColumnElement[bool]]:
     return [
-        suppressions.c.conn_id.in_(sorted({ALL_CONNECTIONS, conn_id})),
+        suppressions.c.conn_id.in_(sorted({ALL_CONNECTIONS, conn_id.lower()})),
         suppressions.c.channel.in_(sorted({ALL_CHANNELS, channel})),
         suppressions.c.reason.in_(sorted(reasons or REASONS)),
     ]
 
 
 def _equal(where: Mapping[str, str] | None) -> list[ColumnElement[bool]]:
-    return [suppressions.c[name] == value for name, value in (where or {}).items()]
+    # Channels and reasons are lower case.
+    return [suppressions.c[name] == value.lower() for name, value in (where or {}).items()]

@@ -52,6 +52,14 @@ def test_25_rejected_rows_at_the_end_of_the_source_fail_nothing_within_the_ratio
     assert (ended.report["created"], ended.report["rejected"]) == (275, 25)
 
 
+def test_as_many_failed_rows_as_the_ratio_allows_fail_nothing(contacts: Contacts) -> None:
+    """Also where the product of ratio and rows has no exact float: 0.29 * 100 is less than 29."""
+    contacts.service.refused_values = ["bad"]
+    ended = contacts.sync(rows(71) + bad(29, 72), max_failure_ratio=0.29)
+    assert ended.error is None
+    assert (ended.report["created"], ended.report["rejected"]) == (71, 29)
+
+
 @pytest.mark.parametrize("ratio", [0.0, 0.2, 0.9])
 def test_service_that_rejects_every_row_stops_the_sync_and_marks_none(contacts: Contacts, ratio: float) -> None:
     contacts.service.refused_values = ["basic"]

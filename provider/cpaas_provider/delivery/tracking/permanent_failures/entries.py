@@ -161,7 +161,7 @@ def _update_batch(
             continue
         hasher = read_hasher(connection)
         hashes = [] if hasher is None else hasher.hashes(recipient)
-        own = and_(suppressions.c.recipient_hash.in_(hashes), suppressions.c.conn_id == conn_id, _BY_REPORT)
+        own = and_(suppressions.c.recipient_hash.in_(hashes), suppressions.c.conn_id == conn_id.lower(), _BY_REPORT)
         if listed_at is None:
             connection.execute(delete(suppressions).where(own))
         else:
@@ -175,7 +175,7 @@ def _entries(connection: Connection, conn_id: str, recipients: Iterable[str]) ->
     if hasher is None:
         return {}
     columns = (suppressions.c.recipient_hash, suppressions.c.reported_at)
-    found = find_rows(connection, hasher, recipients, columns, suppressions.c.conn_id == conn_id, _BY_REPORT)
+    found = find_rows(connection, hasher, recipients, columns, suppressions.c.conn_id == conn_id.lower(), _BY_REPORT)
     return {recipient: row.reported_at for recipient, row in found}
 
 
