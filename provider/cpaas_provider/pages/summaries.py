@@ -305,13 +305,17 @@ def _by_reason(connection: Connection, which: ColumnElement[bool]) -> tuple[tupl
     """Group the recipients that were not reached by the reason that the service gave."""
     columns = deliveries.c
     failed = and_(which, IS_UNDELIVERED)
-    query = select(columns.status, columns.reason, func.count()).where(failed).group_by(columns.status, columns.reason)
+    # The sum is that of all groups, also of those that are not read.
+    query = select(columns.status, columns.reason, func.count(), func.sum(func.count()).over())
+    query = query.where(failed).group_by(columns.status, columns.reason).order_by(literal_column("3").desc())
+    rows = connection.execute(query.limit(200)).all()
     reasons: Counter[str] = Counter()
-    for status, reason, count in connection.execute(query.order_by(literal_column("3").desc()).limit(200)):
+    for status, reason, count, _ in rows:
         reasons[words(reason or status) or "no reason"] += count
-    ranked = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-    others = sum(count for _, count in ranked[MOST_GROUPS:])
-    return (*ranked[:MOST_GROUPS], *([("others", others)] if others else []))
+    shown = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:MOST_GROUPS]
+    total = int(rows[0][3]) if rows else 0
+    others = total - sum(count for _, count in shown)
+    return (*shown, *([("others", others)] if others else []))
 
 
 def _write(summary: Summary) -> str:

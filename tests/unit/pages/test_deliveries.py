@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.errors import DatabaseError
+from cpaas_provider.delivery.campaigns import read_campaigns
 from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,
     TrackedSend,
@@ -17,6 +18,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
 )
 from cpaas_provider.pages.app import add_pages
 from cpaas_provider.pages.details import MOST
+from cpaas_provider.pages.summaries import count_campaign
 from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
 from tests.unit.pages.conftest import viewer
 
@@ -60,6 +62,19 @@ def test_recipients_without_a_report_are_unreported_once_the_task_has_ended(
     database.write(lambda connection: record_send_finished(connection, "spring", 2))
     (line,) = reader.get("/deliveries?campaign=spring", headers=JSON).json()
     assert (line["in_flight"], line["unreported"], line["state"]) == (0, 0, "all reported")
+
+
+def test_reasons_add_up_however_many_there_are(database: Database) -> None:
+    """A service may write the number into each, so that each is another one."""
+    begun(database)
+    numbers = [f"23480300{number:05}" for number in range(300)]
+    token = to(*numbers, reference="large")
+    texts = {number: f"Subscriber {number} is unreachable" for number in numbers}
+    save_reports(database, *(report(number, "failed", token=token, description=texts[number]) for number in numbers))
+    with database.connect() as connection:
+        summary = count_campaign(connection, read_campaigns(connection, ["spring"])["spring"])
+    assert summary.undelivered == 300
+    assert sum(count for _, count in summary.reasons) == 300
 
 
 def test_single_reference_shows_the_page_of_the_campaign(database: Database, reader: TestClient) -> None:
