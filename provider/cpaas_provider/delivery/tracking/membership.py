@@ -266,6 +266,10 @@ def _move(connection: Connection, request: Request, recipients: Collection[str],
     now, rows = datetime.now(UTC), connection.execute(taken).mappings().all()
     for row in rows:
         upsert_statuses(connection, merge_rows([{**row, "recipient": name, "updated_at": now}]))
+        # What was published under the former name is not published again. The new name may have a row already.
+        if told := [column for column in _BATCHES if row[column.name] is not None]:
+            batches = {column: func.coalesce(column, row[column.name]) for column in told}
+            connection.execute(update(deliveries).where(_is(request), deliveries.c.recipient == name).values(batches))
     return [(dict(row), name) for row in rows]
 
 
@@ -388,6 +392,7 @@ def _read(
 
 
 _NAME = tuple(deliveries.primary_key.columns)
+_BATCHES = tuple(column for column in deliveries.columns if column.name.endswith("_batch"))
 
 
 class _Find:

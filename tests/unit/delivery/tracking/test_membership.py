@@ -101,6 +101,15 @@ class TestTheOneRecipientOfARequest:
             assert connection.execute(select(deliveries.c.failed_batch)).scalar_one()
         assert outcomes(database) == {ADA: "undelivered"}
 
+    def test_whom_dags_were_told_of_is_not_told_of_again_in_another_spelling(self, database: Database) -> None:
+        save_reports(database, report(f"0{ADA[3:]}", "failed", token=TWO))
+        detect_events(database, EVER)
+        with database.connect() as connection:
+            batch = connection.execute(select(deliveries.c.failed_batch)).scalar_one()
+        save_reports(database, report(ADA, "sent", token=TWO))
+        with database.connect() as connection:
+            assert connection.execute(select(deliveries.c.recipient, deliveries.c.failed_batch)).all() == [(ADA, batch)]
+
 
 class TestACallbackUrl:
     @pytest.mark.parametrize("together", [True, False])
