@@ -1576,8 +1576,8 @@ _RECEIVER: Mapping[str, Tests] = {
         f"{_DELIVERY}receiver/test_secrets_cache.py::TestDoubt::test_a_rotation_is_seen_by_the_first_that_does_not_fit",
         f"{_DELIVERY}receiver/test_secrets_cache.py::TestReading::test_one_that_was_deleted_is_gone_within_a_minute",
         f"{_DELIVERY}receiver/test_secrets_cache.py::TestReading::test_replaced_secret_verifies_for_a_minute_at_most_however_often_it_is_asked_for",
-        f"{_DELIVERY}receiver/test_app.py::TestReplacedSecret::test_it_is_refused_after_the_first_report_under_the_new_one",
-        f"{_DELIVERY}receiver/test_app.py::TestReplacedSecret::test_it_is_refused_when_the_connection_is_read_again",
+        f"{_DELIVERY}receiver/test_app.py::TestReplacedSecret::test_replaced_secret_is_refused_after_a_report_under_the_new_one",
+        f"{_DELIVERY}receiver/test_app.py::TestReplacedSecret::test_replaced_secret_is_refused_once_the_connection_is_read_again",
         f"{_DELIVERY}callbacks/test_tokens.py::TestRotation::test_a_secret_that_is_no_longer_listed_verifies_nothing",
     ),
     "slow senders and crowds on one connection keep no other report out": (

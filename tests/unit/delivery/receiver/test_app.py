@@ -311,7 +311,7 @@ class TestReplacedSecret:
             return served.post(served.callback(conn_id=conn_id, secret=secret)).status_code
         return served.post_signed(conn_id=conn_id, secret=secret).status_code
 
-    def test_it_is_refused_after_the_first_report_under_the_new_one(self, served: Served, door: str) -> None:
+    def test_replaced_secret_is_refused_after_a_report_under_the_new_one(self, served: Served, door: str) -> None:
         conn_id = f"replaced-{door}"
         served.connections[conn_id] = self.BEFORE
         assert self.send(served, door, conn_id, "old") == 200
@@ -321,7 +321,7 @@ class TestReplacedSecret:
         assert self.send(served, door, conn_id, "new") == 200
         assert self.send(served, door, conn_id, "old") == UNPROVED[door]
 
-    def test_it_is_refused_when_the_connection_is_read_again(
+    def test_replaced_secret_is_refused_once_the_connection_is_read_again(
         self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         conn_id = f"read-again-{door}"
