@@ -267,7 +267,7 @@ class SingleSendState(SendRequests):
     def accepted_ids(self) -> Mapping[str, set[str | None]]:
         """Return the service's ids of accepted requests, by reference.
 
-        Without a reference, what a probe finds may be of any request of the task, whatever its ``idempotency_key``.
+        Without a reference, what a probe finds may be of any request of the task, under any ``idempotency_key``.
         """
         ids = super().accepted_ids()
         if self.spec.carries_reference:

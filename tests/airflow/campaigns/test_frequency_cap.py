@@ -190,7 +190,7 @@ class TestSingleSends:
         def remind() -> list[int]:
             with CpaasHook().get_idempotent_client(frequency_cap=ONE) as client:
                 sends = [client.send_sms(ADA, "Hello", channel=channel) for channel in ("sms", "whatsapp")]
-            return [one["skipped_frequency_cap"] for one in sends]
+            return [send["skipped_frequency_cap"] for send in sends]
 
         with new_dag() as dag:
             remind()

@@ -314,12 +314,12 @@ class TestPrivacy:
         """Run a command, and search its output, its log lines and all that it adds to Airflow's audit log."""
         with create_session() as session:
             newest = session.scalar(select(func.max(Log.id))) or 0
-        said = cli(*arguments, "--verbose")
-        assert (said.status == 2, "Traceback" in said.err) == (False, False), said.err
+        result = cli(*arguments, "--verbose")
+        assert (result.status == 2, "Traceback" in result.err) == (False, False), result.err
         with create_session() as session:
             audited = [str(row.extra) for row in session.scalars(select(Log).where(Log.id > newest))]
         scan = Scan(Secrets(numbers={digits("ada")}, addresses={address("ada")}, texts={*SECRETS}))
-        assert [leak for text in (said.out, said.err, *audited) for leak in scan.text("here", text)] == []
+        assert [leak for text in (result.out, result.err, *audited) for leak in scan.text("here", text)] == []
 
 
 class TestIdempotencyKey:
@@ -612,8 +612,8 @@ class TestOtp:
     ) -> None:
         record = one(self.request(cli))
         task_runner.sandbox.control(*fault("verify_otp", kind, times=1))
-        said = cli("otp", "verify", record["id"], answer=self.code(task_runner))
-        assert (said.status, "an attempt may be used" in said.err) == (3, True)
+        result = cli("otp", "verify", record["id"], answer=self.code(task_runner))
+        assert (result.status, "an attempt may be used" in result.err) == (3, True)
         assert task_runner.sandbox.counters()["requests"]["verify_otp"] == 1
 
     def test_lost_response_is_resolved_by_the_new_record(self, cli: Cli, task_runner: TaskRunner) -> None:

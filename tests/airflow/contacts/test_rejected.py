@@ -232,10 +232,10 @@ def test_key_that_is_an_argument_is_in_no_output(
     cpaas: CommandLine, task_runner: TaskRunner, command: tuple[str, ...], key: str
 ) -> None:
     reject_second(task_runner, [{**row, "id": f"+234803660000{number}"} for number, row in enumerate(people(3))])
-    said = cpaas("contacts", command[0], "--key", key, *command[1:], "--verbose")
-    assert (said.status == 2, "Traceback" in said.err) == (False, False)
+    result = cpaas("contacts", command[0], "--key", key, *command[1:], "--verbose")
+    assert (result.status == 2, "Traceback" in result.err) == (False, False)
     scan = Scan(Secrets(numbers={key[1:]}))
-    assert [leak for text in (said.out, said.err) for leak in scan.text("here", text)] == []
+    assert [leak for text in (result.out, result.err) for leak in scan.text("here", text)] == []
 
 
 @pytest.mark.parametrize("number", ["-1", "0", "9" * 30, "1.0"])

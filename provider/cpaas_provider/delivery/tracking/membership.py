@@ -267,8 +267,8 @@ def _move(connection: Connection, request: Request, recipients: Collection[str],
     for row in rows:
         upsert_statuses(connection, merge_rows([{**row, "recipient": name, "updated_at": now}]))
         # What was published under the former name is not published again. The new name may have a row already.
-        if told := [column for column in _BATCHES if row[column.name] is not None]:
-            batches = {column: func.coalesce(column, row[column.name]) for column in told}
+        if published := [column for column in _BATCHES if row[column.name] is not None]:
+            batches = {column: func.coalesce(column, row[column.name]) for column in published}
             connection.execute(update(deliveries).where(_is(request), deliveries.c.recipient == name).values(batches))
     return [(dict(row), name) for row in rows]
 
