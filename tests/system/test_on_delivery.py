@@ -38,8 +38,9 @@ from tests.system.watched_browser import watching
 from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
 
 DAGS = Path(__file__).parent / "on_delivery" / "dags"
-BURST = [f"burst-{number}" for number in range(60)]
-AFTER_KILLS = [f"later-{number}" for number in range(20)]
+# More than the publisher tells in one transaction.
+BURST = [f"burst-{number}" for number in range(54)]
+AFTER_KILLS = [f"later-{number}" for number in range(6)]
 INCIDENTS = ("unproven_incident", "proven_incident")
 TOLD_WITHIN = 120.0
 STARTED_WITHIN = 240.0
