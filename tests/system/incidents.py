@@ -213,7 +213,7 @@ def look_at_unknown_requests(incident: Incident) -> None:
         accepted,
         PER_REQUEST,
         accepted,
-    )
+    ), page.figures
     assert f"airflow cpaas journal resolve {incident.dag_id} {incident.run_id} send --sent" in page.text
     # What a person looks up at the service.
     messages = incident.messages()

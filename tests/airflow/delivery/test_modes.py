@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -123,6 +124,20 @@ class Case:
     meanwhile: Callable[[Any], None] | None = None
 
 
+@contextlib.contextmanager
+def changing(case: Case, changed: Any) -> Iterator[None]:
+    """Have what a case says happen to the database or the service a moment after the wait began."""
+    if case.meanwhile is None:
+        yield
+        return
+    timer = threading.Timer(MOMENT, case.meanwhile, (changed,))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
 FINAL = reported("delivered", "failed")
 DELIVERIES = {
     "delivered": Case("success", before=(reported("delivered", "delivered"),)),
@@ -195,12 +210,8 @@ def test_wait_for_delivery_ends_alike_in_each_mode(
 ) -> None:
     case = DELIVERIES[name]
     run = delivery_run(task_runner, store, mode, case, soft_fail=soft)
-    timer = threading.Timer(MOMENT, case.meanwhile or (lambda _: None), (store,))
-    timer.start()
-    try:
+    with changing(case, store):
         end = run_first_try(run, mode)
-    finally:
-        timer.join()
     assert (end.state, end.number) == (expected_state(case.state, soft=soft), 1)
     assert case.message in end.log
 
@@ -293,12 +304,8 @@ def test_wait_for_a_passcode_ends_alike_in_each_mode(task_runner: TaskRunner, mo
     run = sensor_run(task_runner, OtpStatusSensor, mode, {"otp_id": otp_id, "soft_fail": soft, **case.arguments})
     for change in case.before:
         change(task_runner)
-    timer = threading.Timer(MOMENT, case.meanwhile or (lambda _: None), (task_runner,))
-    timer.start()
-    try:
+    with changing(case, task_runner):
         end = run_first_try(run, mode)
-    finally:
-        timer.join()
     assert (end.state, end.number) == (expected_state(case.state, soft=soft), 1)
     assert case.message in end.log
 
