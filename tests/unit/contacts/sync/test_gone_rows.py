@@ -129,14 +129,15 @@ def test_only_row_of_a_map_is_not_made_again_by_a_service_that_reads_no_row(cont
     assert len(contacts.listed()) == 1
 
 
-def test_twenty_gone_rows_cost_at_most_four_requests_each(contacts: Contacts) -> None:
+def test_twenty_gone_rows_cost_at_most_five_requests_each(contacts: Contacts) -> None:
     contacts.sync(rows(40))
     contacts.service.switch(patch_gone="400_bare", get_gone="400_bare")
     contacts.delete_elsewhere(*[f"k{n}" for n in range(11, 31)])
     ended = contacts.sync(rows(40, "gold"))
     assert (ended.report["created"], ended.report["updated"]) == (20, 20)
-    # The table at first; 20 accepted updates; for each gone row a rejected update, two readings and a creation.
-    assert ended.requests - 1 - 20 - 4 * 20 < 20
+    # The table, perhaps twice; 20 accepted updates; for each gone row a rejected update, two readings and a creation.
+    # A reading of another row serves all that wait for it. On a slow machine each waits by itself.
+    assert ended.requests <= 2 + 20 + 5 * 20
 
 
 @pytest.mark.parametrize("error_field", READINGS["error_field"])
