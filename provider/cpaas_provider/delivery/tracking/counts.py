@@ -27,6 +27,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from cpaas_provider.database.activity.progress import RUNNING
 from cpaas_provider.database.bulk import batched, select_among
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
@@ -468,17 +469,19 @@ def known_campaigns(connection: Connection, campaigns: Iterable[str]) -> set[str
 
 
 def expected_recipients(connection: Connection, campaigns: Iterable[str]) -> dict[str, int]:
-    """Return the number of recipients of each campaign that its sender recorded as accepted."""
-    names = list(campaigns)
+    """Return the number of recipients of each campaign that its sender recorded as accepted.
+
+    A later try records its requests before its end, and a killed one records no end. So the larger number counts: that
+    of the last end, or that of the requests.
+    """
+    names, recorded = list(campaigns), dict[str, int]()
     accepted = select(requests.c.campaign, func.sum(requests.c.recipients)).where(is_in_state(RequestState.ACCEPTED))
     accepted = accepted.group_by(requests.c.campaign)
     ended = select(sends.c.campaign, sends.c.expected).where(sends.c.expected.is_not(None))
-    # Of a send that has ended, the number of its end decides.
-    return {
-        name: int(number)
-        for query, column in ((accepted, requests.c.campaign), (ended, sends.c.campaign))
-        for name, number in select_among(connection, query, column, names)
-    }
+    for query, column in ((accepted, requests.c.campaign), (ended, sends.c.campaign)):
+        for name, number in select_among(connection, query, column, names):
+            recorded[name] = max(int(number), recorded.get(name, 0))
+    return recorded
 
 
 class SendCounts(NamedTuple):
@@ -496,14 +499,17 @@ def read_sends(connection: Connection, campaigns: Iterable[str]) -> dict[str, Se
     """Return what is known of the requests of campaigns, without those of which nothing is.
 
     The numbers change with each end of the task, and when a report, a probe or a person establishes an outcome. Until
-    the first end, and while a later try has not ended, they are those that the task last recorded of its progress.
+    the first end, and while a later try has not ended, they are those that the task last recorded of its progress. The
+    requests that it has recorded as accepted count, too.
     """
     names, found = dict.fromkeys(campaigns), dict[str, SendCounts]()
-    continued = set[str]()
-    progress = select(task_progress.c.reference, task_progress.c.figures)
-    for name, figures in select_among(connection, progress, task_progress.c.reference, names):
+    continued, running, settled = set[str](), set[str](), set[str]()
+    progress = select(task_progress.c.reference, task_progress.c.state, task_progress.c.figures)
+    for name, state, figures in select_among(connection, progress, task_progress.c.reference, names):
         numbers = (json.loads(figures).get(key) for key in ("sent", "unknown_recipients"))
         found[name] = SendCounts(*(number if isinstance(number, int) else None for number in numbers))
+        if state == RUNNING:
+            running.add(name)
     ended = select(sends.c.campaign, sends.c.expected, sends.c.unknown.is_(None), _UNREPORTED_WITHOUT_REQUEST)
     for name, expected, is_continued, unreported in select_among(
         connection, ended.where(sends.c.expected.is_not(None)), sends.c.campaign, names
@@ -515,6 +521,12 @@ def read_sends(connection: Connection, campaigns: Iterable[str]) -> dict[str, Se
             continued.add(name)
             unknown = progressed.unknown
         found[name] = SendCounts(max(expected, progressed.accepted or 0), unknown)
+        if not is_continued and name not in running:
+            settled.add(name)
+    working = [name for name in names if name not in settled]
+    for name, accepted in expected_recipients(connection, working).items():
+        counts = found.get(name, SendCounts())
+        found[name] = counts._replace(accepted=max(accepted, counts.accepted or 0))
     without_report = (unknown_without_report(requests.c.campaign.in_(batch)) for batch in batched(names))
     for name, number in (row for query in without_report for row in connection.execute(query)):
         if name in continued:
