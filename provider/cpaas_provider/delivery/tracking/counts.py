@@ -13,6 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
+    String,
     and_,
     case,
     cast,
@@ -201,8 +202,15 @@ _NOT_REPORTED = requests.c.recipients - number_of_request()
 _NOT_NAMED = case((_NOT_REPORTED > 0, _NOT_REPORTED), else_=0)
 """The number of recipients of a row of ``requests`` that no row of ``deliveries`` names."""
 
-_HAS_UNCLEAR_NAME = or_(deliveries.c.recipient == "", *(deliveries.c.recipient.startswith(sign) for sign in ("#", "0")))
-"""The condition on a row of ``deliveries``: its recipient is not named, was erased, or is in national form."""
+_NAME = deliveries.c.recipient
+_FORM = case((~_NAME.contains("@"), cast(func.length(_NAME), String).concat(func.substr(_NAME, 1, 1))))
+"""The length and the first digit of a number. Its national and its international form differ in one of the two."""
+
+_HAVE_UNCLEAR_NAME = or_(
+    func.min(_FORM) != func.max(_FORM),
+    _number(or_(_NAME == "", _NAME.startswith("#"))) > 0,
+)
+"""The condition on the rows of a campaign: a name is missing or erased, or one number may be in two forms."""
 
 
 def unknown_without_report(of_campaigns: ColumnElement[bool], *, final: bool = False) -> Select[Any]:
@@ -231,14 +239,14 @@ def unknown_without_report(of_campaigns: ColumnElement[bool], *, final: bool = F
     total, total_if_unclear = func.sum(by_name), func.sum(if_unclear)
     # Once for the campaign, because it reads all of its rows.
     of_campaign = (deliveries.c.campaign == each.campaign, deliveries.c.conn_id == each.conn_id)
-    is_unclear = exists().where(*of_campaign, _HAS_UNCLEAR_NAME).correlate(each.campaign.table)
+    unclear = select(_HAVE_UNCLEAR_NAME).where(*of_campaign).correlate(each.campaign.table).scalar_subquery()
     hidden = select(func.sum(_NOT_NAMED)).where(
         requests.c.campaign == each.campaign, requests.c.conn_id == each.conn_id, is_in_state(RequestState.ACCEPTED)
     )
     most_hidden = func.coalesce(hidden.correlate(each.campaign.table).scalar_subquery(), 0)
     number = case(
         (total == total_if_unclear, total),
-        (is_unclear, total_if_unclear),
+        (unclear, total_if_unclear),
         (total + most_hidden >= total_if_unclear, total_if_unclear),
         else_=total + most_hidden,
     )
