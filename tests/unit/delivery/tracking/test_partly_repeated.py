@@ -102,6 +102,14 @@ def test_others_finish_the_campaign_without_a_report_of_the_repeated_part(partly
     assert is_finished(partly_repeated)
 
 
+def test_message_in_flight_to_a_recipient_who_has_another_one_puts_off_no_end(partly_repeated: Database) -> None:
+    save_reports(partly_repeated, report(ADA, "delivered", token=AGAIN), report(ADA, "sent", token=FIRST))
+    save_reports(partly_repeated, *(report(one, "delivered", token=FIRST) for one in (OBI, UMA)))
+    detect_events(partly_repeated, {CAMPAIGN_FINISHED: dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)})
+    # It had finished before anything was to be published.
+    assert not is_finished(partly_repeated)
+
+
 def unknown(database: Database) -> int | None:
     with database.connect() as connection:
         return read_sends(connection, ["spring"])["spring"].unknown
