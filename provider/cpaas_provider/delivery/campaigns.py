@@ -24,7 +24,6 @@ from cpaas_provider.delivery.tracking.counts import (
     MAX_REPORT_WAIT,
     DeliveryCounts,
     SendCounts,
-    expected_recipients,
     read_counts,
     read_sends,
 )
@@ -343,12 +342,8 @@ def read_campaign_counts(connection: Connection, records: Iterable[CampaignRecor
     The time it takes grows with the number of their recipients.
     """
     wanted = {record.reference: record for record in records if record.is_tracked}
-    # Until the task has ended, requests are recorded sooner than the progress.
-    recorded = expected_recipients(connection, (name for name, record in wanted.items() if not record.has_ended))
     deliveries = read_counts(connection, wanted)
     return {
-        name: CampaignCounts(
-            max(record.sent.accepted or 0, recorded.get(name, 0)), deliveries.get(name, DeliveryCounts())
-        )
+        name: CampaignCounts(record.sent.accepted or 0, deliveries.get(name, DeliveryCounts()))
         for name, record in wanted.items()
     }

@@ -79,6 +79,22 @@ class TestTasks:
         assert "<dt>Not sent</dt><dd>\N{EN DASH}" in html
         assert "airflow cpaas journal show spring_dag" in html
 
+    @pytest.mark.parametrize("has_begun", [True, False], ids=["by sending", "by a probe before sending"])
+    def test_killed_later_try_shows_the_requests_that_it_recorded(
+        self, database: Database, page: TestClient, tasks: AirflowTasks, has_begun: bool
+    ) -> None:
+        campaign(database, "spring", state=RUNNING, recipients=10, sent=4, rejected=0, not_sent=6)
+        begun(database, "spring")
+        noted(database, SentRequest("pack", 4))
+        ended(database, "spring", expected=4)
+        if has_begun:
+            begun(database, "spring")
+        noted(database, SentRequest("again", 3))
+        tasks.states[PLACE] = TaskState("up_for_retry", 1)
+        html = page.get("/campaigns/spring").text
+        assert "<dt>Accepted</dt><dd>7 " in html
+        assert "<dt>Unknown</dt><dd>3 <small>at most</small>" in html
+
     @pytest.mark.parametrize(
         ("recorded", "state", "try_number", "shown"),
         [

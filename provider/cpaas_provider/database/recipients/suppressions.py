@@ -241,6 +241,11 @@ def add_listed(connection: Connection, listed: Sequence[Listed], hasher: Recipie
     return _insert(connection, entries, _stored_with_older_key(connection, hasher, listed))
 
 
+def entry_by_report(recipient: str) -> tuple[str, str]:
+    """Return the reason and the channel of the entry that a delivery report of a permanent failure makes."""
+    return (HARD_BOUNCE, "email") if "@" in recipient else (INVALID_NUMBER, "sms")
+
+
 def _take_over(connection: Connection, entries: Iterable[Suppression], newest: Mapping[bytes, bytes]) -> None:
     """Make entries of reports those of the persons who add them now, so that no later report removes them.
 
@@ -262,14 +267,22 @@ def _key_of(entry: Suppression) -> Key:
 
 
 def _forget_failures(connection: Connection, recipients: Sequence[str], where: Mapping[str, str]) -> None:
-    """Have reports that arrived so far list recipients no more, as a person removes them."""
-    if where.get("reason", HARD_BOUNCE) in WISHES:
+    """Have reports that arrived so far list recipients no more, as a person removes the entries that they make."""
+    conn_id = where.get("conn_id")
+    listed = [
+        recipient
+        for recipient in recipients
+        for reason, channel in [entry_by_report(recipient)]
+        if where.get("reason", reason) == reason and where.get("channel", channel) == channel
+    ]
+    # Reports make no entry for all connections.
+    if not listed or conn_id == ALL_CONNECTIONS:
         return
     # Imported here, so that a send that reads the list defines few tables.
     from cpaas_provider.database.schema.delivery import deliveries
 
-    failed = and_(deliveries.c.recipient.in_(recipients), deliveries.c.permanent_failure_at.is_not(None))
-    if conn_id := where.get("conn_id"):
+    failed = and_(deliveries.c.recipient.in_(listed), deliveries.c.permanent_failure_at.is_not(None))
+    if conn_id is not None:
         failed = and_(failed, func.lower(deliveries.c.conn_id) == conn_id.lower())
     connection.execute(update(deliveries).where(failed).values(permanent_failure_at=None))
 

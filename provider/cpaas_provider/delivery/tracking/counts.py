@@ -13,6 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
+    String,
     and_,
     case,
     cast,
@@ -27,6 +28,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from cpaas_provider.database.activity.progress import RUNNING
 from cpaas_provider.database.bulk import batched, select_among
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
@@ -200,8 +202,15 @@ _NOT_REPORTED = requests.c.recipients - number_of_request()
 _NOT_NAMED = case((_NOT_REPORTED > 0, _NOT_REPORTED), else_=0)
 """The number of recipients of a row of ``requests`` that no row of ``deliveries`` names."""
 
-_HAS_UNCLEAR_NAME = or_(deliveries.c.recipient == "", *(deliveries.c.recipient.startswith(sign) for sign in ("#", "0")))
-"""The condition on a row of ``deliveries``: its recipient is not named, was erased, or is in national form."""
+_NAME = deliveries.c.recipient
+_FORM = case((~_NAME.contains("@"), cast(func.length(_NAME), String).concat(func.substr(_NAME, 1, 1))))
+"""The length and the first digit of a number. Its national and its international form differ in one of the two."""
+
+_HAVE_UNCLEAR_NAME = or_(
+    func.min(_FORM) != func.max(_FORM),
+    _number(or_(_NAME == "", _NAME.startswith("#"))) > 0,
+)
+"""The condition on the rows of a campaign: a name is missing or erased, or one number may be in two forms."""
 
 
 def unknown_without_report(of_campaigns: ColumnElement[bool], *, final: bool = False) -> Select[Any]:
@@ -230,14 +239,14 @@ def unknown_without_report(of_campaigns: ColumnElement[bool], *, final: bool = F
     total, total_if_unclear = func.sum(by_name), func.sum(if_unclear)
     # Once for the campaign, because it reads all of its rows.
     of_campaign = (deliveries.c.campaign == each.campaign, deliveries.c.conn_id == each.conn_id)
-    is_unclear = exists().where(*of_campaign, _HAS_UNCLEAR_NAME).correlate(each.campaign.table)
+    unclear = select(_HAVE_UNCLEAR_NAME).where(*of_campaign).correlate(each.campaign.table).scalar_subquery()
     hidden = select(func.sum(_NOT_NAMED)).where(
         requests.c.campaign == each.campaign, requests.c.conn_id == each.conn_id, is_in_state(RequestState.ACCEPTED)
     )
     most_hidden = func.coalesce(hidden.correlate(each.campaign.table).scalar_subquery(), 0)
     number = case(
         (total == total_if_unclear, total),
-        (is_unclear, total_if_unclear),
+        (unclear, total_if_unclear),
         (total + most_hidden >= total_if_unclear, total_if_unclear),
         else_=total + most_hidden,
     )
@@ -468,17 +477,19 @@ def known_campaigns(connection: Connection, campaigns: Iterable[str]) -> set[str
 
 
 def expected_recipients(connection: Connection, campaigns: Iterable[str]) -> dict[str, int]:
-    """Return the number of recipients of each campaign that its sender recorded as accepted."""
-    names = list(campaigns)
+    """Return the number of recipients of each campaign that its sender recorded as accepted.
+
+    A later try records its requests before its end, and a killed one records no end. So the larger number counts: that
+    of the last end, or that of the requests.
+    """
+    names, recorded = list(campaigns), dict[str, int]()
     accepted = select(requests.c.campaign, func.sum(requests.c.recipients)).where(is_in_state(RequestState.ACCEPTED))
     accepted = accepted.group_by(requests.c.campaign)
     ended = select(sends.c.campaign, sends.c.expected).where(sends.c.expected.is_not(None))
-    # Of a send that has ended, the number of its end decides.
-    return {
-        name: int(number)
-        for query, column in ((accepted, requests.c.campaign), (ended, sends.c.campaign))
-        for name, number in select_among(connection, query, column, names)
-    }
+    for query, column in ((accepted, requests.c.campaign), (ended, sends.c.campaign)):
+        for name, number in select_among(connection, query, column, names):
+            recorded[name] = max(int(number), recorded.get(name, 0))
+    return recorded
 
 
 class SendCounts(NamedTuple):
@@ -496,14 +507,17 @@ def read_sends(connection: Connection, campaigns: Iterable[str]) -> dict[str, Se
     """Return what is known of the requests of campaigns, without those of which nothing is.
 
     The numbers change with each end of the task, and when a report, a probe or a person establishes an outcome. Until
-    the first end, and while a later try has not ended, they are those that the task last recorded of its progress.
+    the first end, and while a later try has not ended, they are those that the task last recorded of its progress. The
+    requests that it has recorded as accepted count, too.
     """
     names, found = dict.fromkeys(campaigns), dict[str, SendCounts]()
-    continued = set[str]()
-    progress = select(task_progress.c.reference, task_progress.c.figures)
-    for name, figures in select_among(connection, progress, task_progress.c.reference, names):
+    continued, running, settled = set[str](), set[str](), set[str]()
+    progress = select(task_progress.c.reference, task_progress.c.state, task_progress.c.figures)
+    for name, state, figures in select_among(connection, progress, task_progress.c.reference, names):
         numbers = (json.loads(figures).get(key) for key in ("sent", "unknown_recipients"))
         found[name] = SendCounts(*(number if isinstance(number, int) else None for number in numbers))
+        if state == RUNNING:
+            running.add(name)
     ended = select(sends.c.campaign, sends.c.expected, sends.c.unknown.is_(None), _UNREPORTED_WITHOUT_REQUEST)
     for name, expected, is_continued, unreported in select_among(
         connection, ended.where(sends.c.expected.is_not(None)), sends.c.campaign, names
@@ -515,6 +529,12 @@ def read_sends(connection: Connection, campaigns: Iterable[str]) -> dict[str, Se
             continued.add(name)
             unknown = progressed.unknown
         found[name] = SendCounts(max(expected, progressed.accepted or 0), unknown)
+        if not is_continued and name not in running:
+            settled.add(name)
+    working = [name for name in names if name not in settled]
+    for name, accepted in expected_recipients(connection, working).items():
+        counts = found.get(name, SendCounts())
+        found[name] = counts._replace(accepted=max(accepted, counts.accepted or 0))
     without_report = (unknown_without_report(requests.c.campaign.in_(batch)) for batch in batched(names))
     for name, number in (row for query in without_report for row in connection.execute(query)):
         if name in continued:

@@ -248,7 +248,8 @@ _IS_COMPLETE = and_(
 def _finished(connection: Connection, now: datetime, scanned_at: datetime | None) -> list[Row[Any]]:
     """Return sends that are finished, but not recorded as finished yet."""
     by_age = overdue(now)
-    query = select(sends).where(sends.c.finished_at.is_(None), or_(_IS_COMPLETE, *by_age)).limit(MAX_FINISHED)
+    columns = sends, _IS_COMPLETE.label("is_complete")
+    query = select(*columns).where(sends.c.finished_at.is_(None), or_(_IS_COMPLETE, *by_age)).limit(MAX_FINISHED)
     if scanned_at is not None:
         # Only campaigns with changes, because counting all unfinished ones takes long. One select for each condition,
         # so that each uses its index.
@@ -277,23 +278,20 @@ def _record_finished(connection: Connection, finished: list[Row[Any]], since: da
             continue
         count = counts.get(send.campaign, DeliveryCounts())
         unknown = known_sends[send.campaign].unknown or 0 if send.campaign in known_sends else 0
-        if _finished_at(send, count, unknown) >= since and send.campaign not in known:
+        if _finished_at(send, count) >= since and send.campaign not in known:
             facts = {**_facts_of(send, count), "unknown": unknown, "single": send.campaign in single}
             rows.append(_event(CAMPAIGN_FINISHED, send.campaign, NO_BATCH, send.conn_id, facts, now))
     _insert(connection, rows)
 
 
-def _finished_at(send: Row[Any], count: DeliveryCounts, unknown: int) -> datetime:
-    """Return when a campaign was finished, whenever that is detected.
-
-    :param unknown: the number of recipients of unknown outcome without a report
-    """
+def _finished_at(send: Row[Any], count: DeliveryCounts) -> datetime:
+    """Return when a campaign was finished, whenever that is detected."""
     started_at: datetime = send.started_at
     ended_at: datetime | None = send.ended_at
     if ended_at is None:
         return started_at + MAX_SEND_DURATION
     deadline = ended_at + MAX_REPORT_WAIT
-    if count.final < count.expected(send.expected) or unknown:
+    if not send.is_complete:
         return deadline
     # A status can still become stronger after all were final, such as by a click.
     return min(deadline, max(ended_at, count.updated_at or ended_at))

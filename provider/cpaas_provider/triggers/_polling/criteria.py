@@ -41,10 +41,10 @@ class ToResolve(NamedTuple):
 
     def now(self, send: SendCounts | None, counts: DeliveryCounts | None) -> ToResolve:
         """Return the same campaign with the numbers that the database has, as far as it knows them."""
-        if send is None or send.accepted is None:
+        if send is None or send.accepted is None or send.unknown is None:
             return self
         # Recipients with a report are among ``counts``, and no longer among those without one.
-        unknown = (send.unknown or 0) + (counts.unknown if counts else 0) if self.unknown else 0
+        unknown = send.unknown + (counts.unknown if counts else 0) if self.unknown else 0
         return self._replace(accepted=send.accepted, unknown=unknown)
 
 

@@ -195,6 +195,14 @@ class TestCampaignFinished:
         [one] = found(database)
         assert (one.facts["delivered"], one.facts["undelivered"]) == (1, 1)
 
+    def test_of_which_an_erasure_closed_the_last_is_told_to_a_dag_that_is_there_when_its_time_is_over(self, database):
+        sent(database, expected=1)
+        save_reports(database, report(ADA, "sent", token=to(ADA)))
+        erase(database, f"+{ADA}")
+        an_age_passes(database)
+        new_dag = dict.fromkeys(KINDS, datetime.now(UTC) - timedelta(hours=2))
+        assert [one.key for one in found(database, CAMPAIGN_FINISHED, since=new_dag)] == ["spring"]
+
     def test_is_told_with_the_last_report_after_somebody_was_erased(self, database):
         sent(database, expected=2)
         save_reports(database, report(OBI, "sent", token=to(ADA, OBI)))

@@ -44,13 +44,32 @@ def is_finished(database: Database) -> bool:
         return bool(unpublished(connection))
 
 
-@pytest.mark.parametrize("name", [ADA, None, "08030000001"])
+@pytest.mark.parametrize("name", [ADA, None, "08030000001", "8030000001"])
 def test_recipient_that_was_sent_to_again_stands_for_no_other(partly_repeated: Database, name: str | None) -> None:
     """Whatever the reports of the second request call it."""
     save_reports(partly_repeated, report(name, "delivered", token=AGAIN))
     save_reports(partly_repeated, *(report(one, "delivered", token=FIRST) for one in (ADA, OBI)))
     assert not is_finished(partly_repeated)
     save_reports(partly_repeated, report(UMA, "failed", token=FIRST))
+    assert is_finished(partly_repeated)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "national"),
+    [
+        ((ADA, OBI, UMA), "08030000001"),
+        ((ADA, OBI, UMA), "8030000001"),
+        (("79161234567", "79161234568", "79161234569"), "89161234567"),
+    ],
+)
+def test_repeated_part_in_national_form_stands_for_no_other(
+    partly_repeated: Database, numbers: tuple[str, str, str], national: str
+) -> None:
+    repeated, second, third = numbers
+    save_reports(partly_repeated, report(repeated, "delivered", token=AGAIN))
+    save_reports(partly_repeated, *(report(one, "delivered", token=FIRST) for one in (national, second)))
+    assert not is_finished(partly_repeated)
+    save_reports(partly_repeated, report(third, "failed", token=FIRST))
     assert is_finished(partly_repeated)
 
 
@@ -81,6 +100,14 @@ def test_others_finish_the_campaign_without_a_report_of_the_repeated_part(partly
     save_reports(partly_repeated, report(ADA, "delivered", token=AGAIN))
     save_reports(partly_repeated, *(report(one, "delivered", token=FIRST) for one in (OBI, UMA)))
     assert is_finished(partly_repeated)
+
+
+def test_message_in_flight_to_a_recipient_who_has_another_one_puts_off_no_end(partly_repeated: Database) -> None:
+    save_reports(partly_repeated, report(ADA, "delivered", token=AGAIN), report(ADA, "sent", token=FIRST))
+    save_reports(partly_repeated, *(report(one, "delivered", token=FIRST) for one in (OBI, UMA)))
+    detect_events(partly_repeated, {CAMPAIGN_FINISHED: dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)})
+    # It had finished before anything was to be published.
+    assert not is_finished(partly_repeated)
 
 
 def unknown(database: Database) -> int | None:

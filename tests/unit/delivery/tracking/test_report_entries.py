@@ -207,15 +207,31 @@ class TestBrake:
         save_reports(database, *failures(recipients[:50]))
         assert (listed(database, recipients), braked(database)) == ({recipients[0]}, ["spring"])
 
-    def test_what_a_person_removed_is_not_listed_again(self, database: Database) -> None:
+    @pytest.mark.parametrize(
+        ("where", "is_removed"),
+        [
+            ({}, True),
+            ({"channel": "sms"}, True),
+            ({"reason": "invalid_number"}, True),
+            ({"conn_id": "Shop"}, True),
+            ({"channel": "whatsapp"}, False),
+            ({"channel": "all"}, False),
+            ({"reason": "hard_bounce"}, False),
+            ({"conn_id": ""}, False),
+        ],
+    )
+    def test_what_a_person_removed_is_not_listed_again(
+        self, database: Database, where: dict[str, str], is_removed: bool
+    ) -> None:
+        """What a brake holds back counts as removed if its entry would be one of those that the person removes."""
         recipients = numbers(500)
         begun(database)
         noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5)))
         save_reports(database, *failures(recipients[:24]))
-        SuppressionTable(database).remove(recipients[:1])
+        SuppressionTable(database).remove(recipients[:1], where)
         noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5, 50)))
         ended(database, expected=500)
-        assert listed(database, recipients) == set(recipients[1:24])
+        assert listed(database, recipients) == set(recipients[is_removed:24])
 
     def test_brake_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
         recipients = fill(database, 200)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from cpaas_provider.database.activity.progress import CAMPAIGN, RUNNING, RecordedTask, record_progress
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.delivery import RequestState, sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
@@ -159,6 +160,15 @@ class TestASensor:
         names = ("one", "silent", "lost-one")
         found = await looked(*names, share=1.0, unknown=("lost-one",))
         assert found == told("timed_out", 5, 4, 0, 0, 1)
+
+    def test_of_a_reference_waits_for_the_requests_of_a_later_try(self, sent: Database) -> None:
+        sensor = DeliverySensor(task_id="wait", send_result="spring", deferrable=False)
+        save_reports(sent, *(report(one, "delivered", token=SURE) for one in (ADA, OBI)))
+        begun(sent)
+        noted(sent, SentRequest("again", 1))
+        assert sensor.poke({}) is False
+        save_reports(sent, report(UMA, "delivered", token=to(UMA, reference="again")))
+        assert sensor.poke({})
 
     async def test_takes_one_that_a_report_settled_later_for_accepted(self, sent: Database) -> None:
         save_reports(sent, *(report(one, "delivered", token=LOST) for one in OTHERS))
@@ -345,6 +355,18 @@ class TestStatesOfRequests:
         # A later command cannot take back what was accepted.
         resolve(known, RequestState.NOT_SENT)
         assert (sent_counts(known), counts(known), expected(known)) == once
+
+    def test_sensor_waits_for_all_of_a_request_that_a_later_try_found_to_be_accepted(self, known: Database) -> None:
+        result = {"reference": "spring", "sent": 1, "unknown_recipients": 2, "delivery_reports": "callback"}
+        sensor = DeliverySensor(task_id="wait", send_result=result, wait_for_unknown=True, deferrable=False)
+        later_try = RecordedTask("spring", CAMPAIGN, "send_sms", "shop", *PLACE, try_number=2)
+        figures = {"sent": 1, "unknown_recipients": 2}
+        known.write(lambda connection: record_progress(connection, later_try, RUNNING, figures))
+        save_reports(known, report(OBI, "delivered", token=to(OBI, UMA, reference="lost")))
+        noted(known, SentRequest("lost", 2))
+        assert sensor.poke({}) is False
+        save_reports(known, report(UMA, "failed", token=to(OBI, UMA, reference="lost")))
+        assert sensor.poke({})
 
     def test_sensor_on_a_worker_follows_a_resolution(self, known: Database) -> None:
         result = {"reference": "spring", "sent": 1, "unknown_recipients": 2, "delivery_reports": "callback"}

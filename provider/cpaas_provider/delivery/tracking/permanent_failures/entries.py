@@ -19,7 +19,7 @@ from sqlalchemy import Connection, and_, delete, or_, select, update
 from cpaas_provider.database.bulk import Statement, batched, execute, select_at_once
 from cpaas_provider.database.recipients.hash_keys import HashSecretMissingError, find_rows, read_hasher
 from cpaas_provider.database.recipients.locks import lock_for_reading, lock_for_writing
-from cpaas_provider.database.recipients.suppressions import HARD_BOUNCE, INVALID_NUMBER, Listed, add_listed
+from cpaas_provider.database.recipients.suppressions import Listed, add_listed, entry_by_report
 from cpaas_provider.database.schema.delivery import deliveries, suppression_brakes
 from cpaas_provider.database.schema.recipients import suppressions
 from cpaas_provider.delivery.tracking.permanent_failures.brakes import (
@@ -155,8 +155,7 @@ def _update_batch(
         if listed_at == before:
             continue
         if before is None:
-            is_address = "@" in recipient
-            reason, channel = (HARD_BOUNCE, "email") if is_address else (INVALID_NUMBER, "sms")
+            reason, channel = entry_by_report(recipient)
             added.append(Listed(recipient, reason, SOURCE, channel, conn_id, listed_at))
             continue
         hasher = read_hasher(connection)
