@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -482,14 +482,19 @@ def expected_recipients(connection: Connection, campaigns: Iterable[str]) -> dic
     A later try records its requests before its end, and a killed one records no end. So the larger number counts: that
     of the last end, or that of the requests.
     """
-    names, recorded = list(campaigns), dict[str, int]()
+    names = list(campaigns)
+    recorded = _recipients_of_requests(connection, names)
+    ended = select(sends.c.campaign, sends.c.expected).where(sends.c.expected.is_not(None))
+    for name, number in select_among(connection, ended, sends.c.campaign, names):
+        recorded[name] = max(number, recorded.get(name, 0))
+    return recorded
+
+
+def _recipients_of_requests(connection: Connection, campaigns: Sequence[str]) -> dict[str, int]:
+    """Return the number of recipients in the accepted requests of each campaign that has some."""
     accepted = select(requests.c.campaign, func.sum(requests.c.recipients)).where(is_in_state(RequestState.ACCEPTED))
     accepted = accepted.group_by(requests.c.campaign)
-    ended = select(sends.c.campaign, sends.c.expected).where(sends.c.expected.is_not(None))
-    for query, column in ((accepted, requests.c.campaign), (ended, sends.c.campaign)):
-        for name, number in select_among(connection, query, column, names):
-            recorded[name] = max(int(number), recorded.get(name, 0))
-    return recorded
+    return {name: int(number) for name, number in select_among(connection, accepted, requests.c.campaign, campaigns)}
 
 
 class SendCounts(NamedTuple):
@@ -532,7 +537,7 @@ def read_sends(connection: Connection, campaigns: Iterable[str]) -> dict[str, Se
         if not is_continued and name not in running:
             settled.add(name)
     working = [name for name in names if name not in settled]
-    for name, accepted in expected_recipients(connection, working).items():
+    for name, accepted in _recipients_of_requests(connection, working).items():
         counts = found.get(name, SendCounts())
         found[name] = counts._replace(accepted=max(accepted, counts.accepted or 0))
     without_report = (unknown_without_report(requests.c.campaign.in_(batch)) for batch in batched(names))
