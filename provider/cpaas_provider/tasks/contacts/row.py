@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -269,7 +270,8 @@ class KeyedUpsert(Attempt):
             "table_id": table.id,
             "name": self.map_name,
         }
-        if self.create_if_missing and not self.new_map:
+        may_double = self.create_if_missing and not self.new_map
+        if may_double:
             check_new_map(runtime.database, **contact_list)
         key_map = open_map(runtime.database, **contact_list)
         upsert = RowUpsert(
@@ -282,6 +284,7 @@ class KeyedUpsert(Attempt):
                 row_updates=runtime.connection.row_updates,
             ),
             {column.id: column.name for column in table.columns},
+            partial(check_new_map, runtime.database, **contact_list) if may_double else lambda: None,
         )
         try:
             hashed = key_hash(key_map, self.key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -110,6 +110,7 @@ class RowUpsert:
 
     :param owner: the task, as owner of the lease
     :param columns: the names of the list's columns, by id
+    :param check_map: called once the task has its lease; raises if the map must get no row
     """
 
     key_map: KeyMap
@@ -117,6 +118,7 @@ class RowUpsert:
     owner: str
     rules: SyncRules
     columns: Mapping[str, str]
+    check_map: Callable[[], None] = lambda: None
 
     async def run(self, row_hash: bytes, cells: Mapping[str, Any]) -> SingleRow:
         """Create or update the row. Sends nothing if the list has these cells already.
@@ -133,6 +135,7 @@ class RowUpsert:
         # A service may ask for pauses that are longer than the lease.
         renewal = asyncio.create_task(_renew(lease))
         try:
+            self.check_map()
             return await self._upsert(lease, WorkItem(row_hash, 0, None, b"", cells))
         finally:
             renewal.cancel()
