@@ -271,13 +271,15 @@ class StoredCursor:
         """Remove the stored cursor, so that the next try reads all rows."""
         self._lease.write([], {CURSOR: None})
 
-    def move(self, plan: Plan, report: Mapping[str, Any]) -> None:
+    def move(self, plan: Plan, report: Mapping[str, Any], unrecorded: int) -> None:
         """Store the cursor, if every row up to it was sent, or has failed and is counted.
 
         A rejected or invalid row does not hold the cursor, or each run would read all rows after it. The number of
-        such rows is stored with the cursor, so that later runs, which pass over them, are not reported as complete.
+        such rows is stored with the cursor, so that later runs, which pass over them, are not reported as complete. A
+        rejected row that the map has not recorded as rejected holds it, because the next run sends that row again.
 
         :param report: the figures of the run
+        :param unrecorded: the number of rejected rows that the map has not recorded as rejected
         """
         if plan.future_cursor:
             log.warning(
@@ -287,6 +289,12 @@ class StoredCursor:
                 self._column,
             )
         if plan.cursor is None or report["remaining"] or report["not_sent"]:
+            return
+        if unrecorded:
+            log.warning(
+                "The cursor stays where it was, so that the next run sends %s once more.",
+                counted(unrecorded, "rejected row"),
+            )
             return
         if report["unknown"]:
             log.warning(

@@ -451,7 +451,7 @@ class ContactSync:
         self._ended = True
         report = self.report()
         if self._cursor is not None:
-            self._cursor.move(plan, report)
+            self._cursor.move(plan, report, counts.rejected - counts.recorded_rejections)
         elif spec.partition == (0, 1):
             recount_invalid_rows(self._lease, plan)
         if plan.missing_skipped:
