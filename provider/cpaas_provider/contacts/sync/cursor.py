@@ -50,7 +50,7 @@ class Cursor:
     :param date_format: how its text is written, if a column rule says so
     :param now: the current time
     :param reached: the largest value so far
-    :param invalid_before: the number of invalid and partial rows below it
+    :param invalid_before: the number of invalid and partial rows, and of those that ``mode`` leaves alone, below it
     :param future: the number of rows with a value in the future
     """
 
@@ -104,7 +104,7 @@ class Cursor:
         return True
 
     def add_invalid(self, cells: Mapping[str, Any]) -> None:
-        """Count an invalid or partial row, after ``is_new`` has seen it."""
+        """Count an invalid or partial row, or one that ``mode`` leaves alone, after ``is_new`` has seen it."""
         _, position = self._read(cells[self.column])
         # The next run reads the rows from this value on again.
         if self._reached is None or position >= self._reached:
@@ -244,7 +244,7 @@ class StoredCursor:
         self.cursor = self._load()
 
     def failed_before(self, plan: Plan) -> int:
-        """Return the number of rows below the cursor that an earlier run could not use, or the service rejected."""
+        """Return the number of rows below the cursor that an earlier run could not use, left alone, or had rejected."""
         return self._invalid_rows + plan.rejected_before_cursor
 
     def _load(self) -> Cursor:

@@ -247,7 +247,7 @@ class Plan:
     :param mapped: rows in the map
     :param known: rows of the source whose key is in the map
     :param cursor: the largest value of the cursor column
-    :param invalid_before_cursor: invalid and partial rows below it, which the next run passes over
+    :param invalid_before_cursor: invalid, partial and not-in-mode rows below it, which the next run passes over
     :param future_cursor: rows whose cursor is in the future, beyond which the stored cursor does not move
     :param rejected_before_cursor: rows below the cursor of the last run that the service rejected
     :param unreadable: rows whose key is unknown

@@ -190,10 +190,10 @@ class Planner:
                 self._count_unknown(entry, number, name)
             else:
                 plan.add(action)
-            if item.is_partial and action is not Action.REJECTED_BEFORE:
-                plan.partial_rows += 1
-                if self._cursor is not None:
-                    self._cursor.add_invalid(values)
+            is_partial = item.is_partial and action is not Action.REJECTED_BEFORE
+            plan.partial_rows += is_partial
+            if self._cursor is not None and (is_partial or action is Action.NOT_IN_MODE):
+                self._cursor.add_invalid(values)
             if action in _SPOOLED:
                 work.append((item, action.value))
             elif action is Action.REJECTED_BEFORE:

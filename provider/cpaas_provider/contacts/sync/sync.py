@@ -191,6 +191,7 @@ class ContactSync:
             [
                 spec.cursor_column,
                 spec.key,
+                spec.rules.mode,
                 {name: rule.as_dict() for name, rule in spec.columns.items()},
                 astuple(self._numbers),
                 spec.empty_cell_value,

@@ -178,3 +178,14 @@ def test_rejected_row_below_the_cursor_stays_named_until_it_is_sent(
     with_versions(monkeypatch, ("k1", "2", 3), ("k2", "1", 2))
     (corrected,) = world.run(Step((), cursor=True))
     assert causes(corrected) == {}
+
+
+def test_row_that_mode_leaves_alone_stays_named_below_the_cursor_and_is_sent_in_another_mode(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_versions(monkeypatch, ("k1", "1", 1), ("k2", "1", 2))
+    world.run(Step((), cursor=True, mode="update"))
+    (again,) = world.run(Step((), cursor=True, mode="update"))
+    assert causes(again) == {"not_in_mode": 1, "failed_before_cursor": 1}
+    (upserted,) = world.run(Step((), cursor=True))
+    assert (upserted.report["created"], causes(upserted)) == (2, {})
