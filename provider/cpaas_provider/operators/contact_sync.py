@@ -117,7 +117,8 @@ class SyncContactsOperator(CpaasOperator):
     :param cursor_column: a source column that grows with every change, such as ``updated_at``. Rows below its largest
         value of the last complete run are skipped. A ``SqlSource`` gets that value as the parameter ``cursor``.
         The sync then cannot determine which rows are gone, so ``on_missing`` must be ``keep``. After a change of key,
-        columns, mode or cursor column, the next run reads all rows. The stored value stays while a creation is unknown
+        columns, mode or cursor column, the next run reads all rows. So does one with ``resync``, and one with
+        ``retry_rejected`` if there are rejected rows. The stored value stays while a creation is unknown
     :param max_failure_ratio: the share of rows that may be rejected, invalid or partial, 0 to 1, before the task fails.
         The sync ends early only if rows from all over the source are rejected (templated)
     :param max_duration: time after which no further request is started, as a timedelta or in seconds. ``None`` and

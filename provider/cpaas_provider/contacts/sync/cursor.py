@@ -233,15 +233,18 @@ class StoredCursor:
     :param column: the cursor column
     :param settings: a hash of the settings that the cursor depends on
     :param date_format: how text in the column is written, if a column rule says so
+    :param reads_all: whether this run reads all rows, whatever is stored
     """
 
-    def __init__(self, lease: Lease, column: str, settings: str, date_format: str | None) -> None:
+    def __init__(
+        self, lease: Lease, column: str, settings: str, date_format: str | None, *, reads_all: bool = False
+    ) -> None:
         self._lease = lease
         self._column = column
         self._settings = settings
         self._date_format = date_format
         self._invalid_rows = 0
-        self.cursor = self._load()
+        self.cursor = self._at(None) if reads_all else self._load()
 
     def failed_before(self, plan: Plan) -> int:
         """Return the number of rows below the cursor that an earlier run could not use, left alone, or had rejected."""

@@ -204,6 +204,8 @@ class ContactSync:
             spec.cursor_column,
             blake2b(settings.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest(),
             next((rule.date_format for rule in spec.columns.values() if _is_dated(rule, spec.cursor_column)), None),
+            # The rows to send once more may be below the cursor.
+            reads_all=spec.resync or (spec.rules.retry_rejected and bool(key_map.rejected())),
         )
         return self._cursor.cursor.sql_parameter
 

@@ -189,3 +189,21 @@ def test_row_that_mode_leaves_alone_stays_named_below_the_cursor_and_is_sent_in_
     assert causes(again) == {"not_in_mode": 1, "failed_before_cursor": 1}
     (upserted,) = world.run(Step((), cursor=True))
     assert (upserted.report["created"], causes(upserted)) == (2, {})
+
+
+def test_resync_sends_rows_below_the_cursor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_versions(monkeypatch, ("k1", "1", 1), ("k2", "1", 2))
+    world.run(Step((), cursor=True))
+    (ended,) = world.run(Step((), cursor=True, resync=True))
+    assert (ended.report["updated"], ended.report["before_cursor"]) == (2, 0)
+    (again,) = world.run(Step((), cursor=True))
+    assert (again.report["requests"], again.report["before_cursor"]) == (0, 1)
+
+
+def test_retry_rejected_sends_rows_below_the_cursor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_versions(monkeypatch, ("k1", "1", 1), ("k2", "1", 2))
+    world.run(Step((), cursor=True, faults=(Fault.REJECTED,)))
+    (ended,) = world.run(Step((), cursor=True, retry_rejected=True))
+    assert (ended.report["created"], causes(ended)) == (1, {})
+    (again,) = world.run(Step((), cursor=True, retry_rejected=True))
+    assert (again.report["requests"], again.report["before_cursor"]) == (0, 1)
