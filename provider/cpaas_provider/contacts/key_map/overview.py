@@ -182,6 +182,13 @@ def released(lease: Lease) -> Iterator[Lease]:
             lease.release()
 
 
+def without_cursor(key_map: KeyMap) -> dict[str, None]:
+    """Return the value to store so that the next sync reads all rows, also those below its cursor.
+
+    :raises DatabaseError: when the database cannot be read
+    """
+    return {} if key_map.value(CURSOR) is None else {CURSOR: None}
+
 def is_alone(lease: Lease) -> bool:
     """Return whether no other task has acquired a lease on the map since this lease.
 

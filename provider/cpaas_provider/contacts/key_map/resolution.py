@@ -15,7 +15,7 @@ from cpaas_provider.contacts.errors import CannotResolveError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.files.map_files import check_row_id
 from cpaas_provider.contacts.key_map.key_map import KeyMap
-from cpaas_provider.contacts.key_map.overview import owner_of, released, unknown_creations
+from cpaas_provider.contacts.key_map.overview import owner_of, released, unknown_creations, without_cursor
 from cpaas_provider.contacts.key_map.rejections import RETRY, of_source_row
 from cpaas_provider.contacts.key_map.rejections import pages as rejection_pages
 from cpaas_provider.contacts.mapping.keys import key_texts
@@ -204,11 +204,12 @@ def forget_row(key_map: KeyMap, entry: MapEntry) -> None:
 def write_resolved(
     key_map: KeyMap, resolved: Sequence[tuple[MapEntry, MapEntry | None]], command: str = "resolve"
 ) -> int:
-    """Write entries, each with the one before it; ``None`` removes it.
+    """Write entries, each with the one before it; ``None`` removes it. The next sync reads all rows.
 
     :param command: the words after ``airflow cpaas contacts``
     :return: the number of entries that another task changed meanwhile; these were left
     :raises DatabaseError: when the database cannot be used
     """
     with released(key_map.row_lease(owner_of(command))) as lease:
-        return len(lease.write([Change(before, after) for before, after in resolved]))
+        changes = [Change(before, after) for before, after in resolved]
+        return len(lease.write(changes, without_cursor(key_map)))

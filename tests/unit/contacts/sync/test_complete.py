@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
+from cpaas_provider.contacts.key_map.resolution import retry_rejected
 from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import sync as sync_module
 from cpaas_provider.database.database import Database, open_database
@@ -207,3 +208,13 @@ def test_retry_rejected_sends_rows_below_the_cursor(world: World, monkeypatch: p
     assert (ended.report["created"], causes(ended)) == (1, {})
     (again,) = world.run(Step((), cursor=True, retry_rejected=True))
     assert (again.report["requests"], again.report["before_cursor"]) == (0, 1)
+
+
+def test_row_below_the_cursor_is_sent_after_retry_row(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_versions(monkeypatch, ("k1", "1", 1), ("k2", "1", 2))
+    world.run(Step((), cursor=True, faults=(Fault.REJECTED,)))
+    key_map = world.key_map
+    assert key_map is not None
+    assert retry_rejected(key_map, None) == (1, 0)
+    (ended,) = world.run(Step((), cursor=True))
+    assert (ended.report["created"], causes(ended)) == (1, {})
