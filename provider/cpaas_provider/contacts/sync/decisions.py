@@ -81,6 +81,9 @@ def decide(
     :param entry: the map's entry for its key, ``None`` if there is none
     :param own: the fencing token of this task's lease
     """
+    if item.is_missing and entry is not None and (entry.fencing_token or 0) > own:
+        # An upsert wrote the row since the sync acquired its lease, so the source may have been read before that.
+        return Decision(Action.NOTHING)
     if entry is not None and entry.is_busy(own):
         return Decision(Action.BUSY)
     if entry is not None and rules.resends_cells:

@@ -192,7 +192,9 @@ class RowUpsert:
         row_id = str(record.row.id if creates else intent.row_id)
         hashes = self.key_map.hashes
         after = in_step(item, before, row_id, self.rules, hashes, is_whole=decision.is_whole)
-        after = replace(after, raw_hash=None, version=intent.version + 1)
+        # The token shows a sync whether the row was written since it began.
+        token = lease.fencing_token
+        after = replace(after, raw_hash=None, fencing_token=token, version=intent.version + 1)
         is_other = creates and is_other_row(record.row.columns, decision.cells)
         if not is_other:
             try:
