@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from airflow.sdk import task
 
+from cpaas_provider.contacts.key_map.erasure import erase_entries
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.key_map.maps import open_map
-from cpaas_provider.database.database import Database
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.operators.contacts import (
     DeleteContactRowOperator,
     GetContactRowOperator,
@@ -138,6 +139,12 @@ def test_upsert_that_begins_with_a_first_sync_of_another_map_creates_no_row(
     ended = upsert(task_runner, "c-1", "upserts", new_map=False).run_try()
     assert "a first sync uses the contact map 'first sync'" in str(ended.error)
     assert requests(task_runner, CREATE) == 0
+
+
+def test_row_of_an_upsert_is_erased_by_its_number(task_runner: TaskRunner) -> None:
+    upsert(task_runner, "c-1", "erased", columns={"Name": "Ada", "Phone": "+2348035550999"}).run_try()
+    with open_database() as database:
+        assert erase_entries(database, "+2348035550999", None, []).removed == 1
 
 
 @pytest.mark.parametrize(

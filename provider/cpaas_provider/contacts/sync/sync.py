@@ -21,8 +21,8 @@ from cpaas_provider.contacts.errors import CursorChangedError, MapMismatchError,
 from cpaas_provider.contacts.key_map.hashes import buckets_of
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, check_new_map, open_map
-from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLUMNS
-from cpaas_provider.contacts.mapping.columns import ContactColumns
+from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, recipient_values
+from cpaas_provider.contacts.mapping.columns import ContactColumns, recipient_columns
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.mapping.rules import ColumnRule, unfilled_message
 from cpaas_provider.contacts.sync.cursor import StoredCursor, recount_invalid_rows
@@ -63,7 +63,6 @@ log = logging.getLogger(__name__)
 
 COLUMN_TYPES, COLUMNS = "column_types", "columns"
 """Names of values that a map stores beside its rows."""
-_RECIPIENTS = ("PHONE NUMBER", "EMAIL")
 
 
 @dataclass(frozen=True)
@@ -275,7 +274,7 @@ class ContactSync:
             KEY_COLUMNS: list(spec.key),
             COLUMN_TYPES: mapping.type_signature,
             COLUMNS: sorted(mapping.column_sources),
-            RECIPIENT_COLUMNS: [column.id for column in self._table.columns if column.type in _RECIPIENTS],
+            **recipient_values(key_map, recipient_columns(self._table)),
         }
         self.changed = bool(key_map.value(self._changed_key))
         if self.plan.requests:

@@ -17,7 +17,8 @@ from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.contacts.errors import StoppedError
 from cpaas_provider.contacts.key_map.maps import check_new_map, maps_of_list, open_map
-from cpaas_provider.contacts.mapping.columns import ContactColumns
+from cpaas_provider.contacts.key_map.overview import recipient_values
+from cpaas_provider.contacts.mapping.columns import ContactColumns, recipient_columns
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.rows.finder import Presence, RowFinder
 from cpaas_provider.contacts.sync.rows.single_row import RowUpsert, SingleRow, key_hash
@@ -284,6 +285,7 @@ class KeyedUpsert(Attempt):
                 row_updates=runtime.connection.row_updates,
             ),
             {column.id: column.name for column in table.columns},
+            recipient_values(key_map, recipient_columns(table)),
             partial(check_new_map, runtime.database, **contact_list) if may_double else lambda: None,
         )
         try:

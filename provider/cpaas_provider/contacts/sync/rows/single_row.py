@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cpaas_provider.api import errors as api_errors
@@ -110,6 +110,7 @@ class RowUpsert:
 
     :param owner: the task, as owner of the lease
     :param columns: the names of the list's columns, by id
+    :param values: what to store beside the rows of the map, with the intent
     :param check_map: called once the task has its lease; raises if the map must get no row
     """
 
@@ -118,6 +119,7 @@ class RowUpsert:
     owner: str
     rules: SyncRules
     columns: Mapping[str, str]
+    values: Mapping[str, Any] = field(default_factory=dict)
     check_map: Callable[[], None] = lambda: None
 
     async def run(self, row_hash: bytes, cells: Mapping[str, Any]) -> SingleRow:
@@ -154,7 +156,7 @@ class RowUpsert:
                 return SingleRow(None if entry is None else entry.row_id)
             before = entry or MapEntry(item.key_hash)
             intent = requested(decision, item, before, lease)
-            if lease.write([Change(before, intent)]):
+            if lease.write([Change(before, intent)], self.values):
                 # Another task has changed the entry meanwhile: read it again.
                 continue
             intent = replace(intent, version=before.version + 1)
