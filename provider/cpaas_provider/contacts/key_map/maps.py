@@ -70,9 +70,9 @@ def check_new_map(database: Database, *, conn_id: str, base_url: str, table_id: 
     """Refuse to create rows under a map without rows, if another map has rows of the same contact list.
 
     They are most often the same contacts: the connection or the map was renamed, or its name is misspelt. Then the list
-    would have each of them twice. A task that uses another map now has perhaps not recorded its first row yet. So a sync
-    or upsert checks this once more when it has its own lease: of two that begin at the same time, at least one sees the
-    other.
+    would have each of them twice. A task that uses another map now has perhaps not recorded its first row yet. So a
+    sync or upsert checks this once more when it has its own lease: of two that begin at the same time, at least one
+    sees the other.
 
     :raises SecondMapError: when another map has rows, and this one has none or does not exist
     :raises LeaseTakenError: when a task uses another map without rows now
