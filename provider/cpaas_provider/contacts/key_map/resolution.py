@@ -145,13 +145,15 @@ def resolve_created(key_map: KeyMap, entry: MapEntry, row_id: str, client: Cpaas
     :raises CpaasError: when the row cannot be read; nothing was changed
     :raises DatabaseError: when the database cannot be used
     """
-    check_created(key_map, row_id, client.get_contact_row)
+    row_id = check_created(key_map, row_id, client.get_contact_row)
     if write_resolved(key_map, [(entry, MapEntry(entry.key_hash, row_id=row_id))]):
         raise CannotResolveError("Another task changed this entry meanwhile. Nothing was changed. Look at it again.")
 
 
-def check_created(key_map: KeyMap, row_id: str, read_row: Callable[[str], Any]) -> None:
-    """Check that a row exists, and that no key has it.
+def check_created(key_map: KeyMap, row_id: str, read_row: Callable[[str], Any]) -> str:
+    """Check that a row exists, and that no key has it. Return its id as the service writes it.
+
+    A service may read an id in another form, such as a UUID in capitals. Then it would not be that of another key.
 
     :param read_row: reads the row by its id
     :raises CannotResolveError: when there is no such row, or another key has it
@@ -159,15 +161,16 @@ def check_created(key_map: KeyMap, row_id: str, read_row: Callable[[str], Any]) 
     :raises DatabaseError: when the database cannot be read
     """
     try:
-        read_row(check_row_id(row_id))
+        own_id: str = read_row(check_row_id(row_id)).row.id
     except CpaasNotFoundError:
         raise CannotResolveError("The contact list has no row of this id. Nothing was changed.") from None
     except ValueError as error:
         raise CannotResolveError(f"This is no row id: {error}. Nothing was changed.") from None
-    if key_map.entries_of_rows([row_id]):
+    if key_map.entries_of_rows([own_id]):
         raise CannotResolveError(
             "The contact map has this row for another key already. Nothing was changed. Check the row id."
         )
+    return own_id
 
 
 def resolve_not_created(key_map: KeyMap, entries: Sequence[MapEntry]) -> int:
