@@ -15,6 +15,7 @@ from cpaas_provider.contacts.errors import CannotResolveError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.files.map_files import check_row_id
 from cpaas_provider.contacts.key_map.key_map import KeyMap
+from cpaas_provider.contacts.key_map.maps import maps_of_list
 from cpaas_provider.contacts.key_map.overview import owner_of, released, unknown_creations, without_cursor
 from cpaas_provider.contacts.key_map.rejections import RETRY, of_source_row
 from cpaas_provider.contacts.key_map.rejections import pages as rejection_pages
@@ -151,7 +152,7 @@ def resolve_created(key_map: KeyMap, entry: MapEntry, row_id: str, client: Cpaas
 
 
 def check_created(key_map: KeyMap, row_id: str, read_row: Callable[[str], Any]) -> str:
-    """Check that a row exists, and that no key has it. Return its id as the service writes it.
+    """Check that a row exists, and that no key of any map has it. Return its id as the service writes it.
 
     A service may read an id in another form, such as a UUID in capitals. Then it would not be that of another key.
 
@@ -166,10 +167,13 @@ def check_created(key_map: KeyMap, row_id: str, read_row: Callable[[str], Any]) 
         raise CannotResolveError("The contact list has no row of this id. Nothing was changed.") from None
     except ValueError as error:
         raise CannotResolveError(f"This is no row id: {error}. Nothing was changed.") from None
-    if key_map.entries_of_rows([own_id]):
-        raise CannotResolveError(
-            "The contact map has this row for another key already. Nothing was changed. Check the row id."
-        )
+    for other in maps_of_list(key_map.database, key_map.facts.base_url, key_map.facts.table_id):
+        if other.entries_of_rows([own_id]):
+            facts = other.facts
+            which = "" if facts == key_map.facts else f" {facts.name!r} of connection {facts.conn_id!r}"
+            raise CannotResolveError(
+                f"The contact map{which} has this row for another key already. Nothing was changed. Check the row id."
+            )
     return own_id
 
 

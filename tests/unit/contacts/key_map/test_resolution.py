@@ -165,3 +165,15 @@ def test_row_of_another_key_is_refused_in_whatever_case_its_id_is_written(key_ma
     record = ContactRowRecord.model_validate({"row": {"id": row_id, "columns": {}}})
     with pytest.raises(CannotResolveError, match="has this row for another key"):
         check_created(key_map, row_id.upper(), lambda _: record)
+
+
+def test_row_of_another_map_of_the_list_is_refused(key_map: KeyMap, client: CpaasClient) -> None:
+    unknown(key_map, "ada")
+    row_id = client.create_contact_row({NAME: "Obi"}).row.id
+    facts = key_map.facts
+    other = open_map(
+        key_map.database, conn_id=facts.conn_id, base_url=facts.base_url, table_id=facts.table_id, name="crm"
+    )
+    write(other, MapEntry(other.hashes.of_key(["obi"]), row_id=row_id))
+    with pytest.raises(CannotResolveError, match="The contact map 'crm' of connection 'cpaas_default' has this row"):
+        resolve_created(key_map, find_by_key(key_map, ["ada"]), row_id, client)
