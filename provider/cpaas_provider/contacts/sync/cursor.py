@@ -231,7 +231,7 @@ class StoredCursor:
     """Loads and moves the cursor of one sync.
 
     :param column: the cursor column
-    :param settings: a hash of the settings that the cursor depends on
+    :param settings: a hash of the settings of the sync. With others, rows below the cursor may differ from the list
     :param date_format: how text in the column is written, if a column rule says so
     :param reads_all: whether this run reads all rows, whatever is stored
     """
@@ -253,7 +253,7 @@ class StoredCursor:
     def _load(self) -> Cursor:
         """Return the cursor of the last run, or one that reads all rows."""
         stored = self._lease.key_map.value(CURSOR)
-        if not isinstance(stored, dict) or stored.get("of") != self._settings:
+        if not isinstance(stored, dict) or (stored.get("column"), stored.get("of")) != (self._column, self._settings):
             # It belongs to another column or mapping, so rows before it may differ from the list.
             return self._at(None)
         try:
@@ -306,6 +306,7 @@ class StoredCursor:
             )
             return
         stored = {
+            "column": self._column,
             "of": self._settings,
             "value": cursor_to_json(plan.cursor),
             "invalid_rows": self._invalid_rows + plan.invalid_before_cursor,
@@ -313,12 +314,15 @@ class StoredCursor:
         self._lease.write([], {CURSOR: stored})
 
 
-def recount_invalid_rows(lease: Lease, plan: Plan) -> None:
+def recount_invalid_rows(lease: Lease, plan: Plan, settings: str) -> None:
     """Record how many rows a run without a cursor, which read all rows, could not use.
 
-    A later run with the cursor may pass over them. Those above the cursor count, too, until the next such run.
+    A later run with the cursor may pass over them. Those above the cursor count, too, until the next such run. A run
+    with other settings counts other rows, such as one that marks a few contacts.
+
+    :param settings: as for ``StoredCursor``
     """
     stored = lease.key_map.value(CURSOR)
-    count = plan.invalid_rows + plan.partial_rows
-    if isinstance(stored, dict) and stored.get("invalid_rows", 0) != count:
+    count = plan.invalid_rows + plan.partial_rows + plan.not_in_mode
+    if isinstance(stored, dict) and stored.get("of") == settings and stored.get("invalid_rows", 0) != count:
         lease.write([], {CURSOR: {**stored, "invalid_rows": count}})

@@ -185,23 +185,10 @@ class ContactSync:
         self.counts.earlier = RunTotals.read(self._lease, spec.run)
         if spec.cursor_column is None:
             return None
-        # With other settings, rows below the cursor may differ from the list, so all are read again.
-        settings = json.dumps(
-            [
-                spec.cursor_column,
-                spec.key,
-                spec.rules.mode,
-                {name: rule.as_dict() for name, rule in spec.columns.items()},
-                astuple(self._numbers),
-                spec.empty_cell_value,
-            ],
-            default=repr,
-            sort_keys=True,
-        )
         self._cursor = StoredCursor(
             self._lease,
             spec.cursor_column,
-            blake2b(settings.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest(),
+            self._settings_hash(),
             next((rule.date_format for rule in spec.columns.values() if _is_dated(rule, spec.cursor_column)), None),
             # The rows to send once more may be below the cursor.
             reads_all=spec.resync or (spec.rules.retry_rejected and bool(key_map.rejected())),
@@ -345,6 +332,22 @@ class ContactSync:
         """What the run has changed, as ``ConfirmedChanges`` compares it."""
         return {**self.counts.earlier.figures(self.counts), "missing_unchanged": self.plan.missing_unchanged}
 
+    def _settings_hash(self) -> str:
+        """Return a hash of the settings on which it depends whether a row differs from the list."""
+        spec = self._spec
+        settings = json.dumps(
+            [
+                spec.key,
+                spec.rules.mode,
+                {name: rule.as_dict() for name, rule in spec.columns.items()},
+                astuple(self._numbers),
+                spec.empty_cell_value,
+            ],
+            default=repr,
+            sort_keys=True,
+        )
+        return blake2b(settings.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
     def _missing_cells(self) -> dict[str, Any]:
         """Return the cells to write into rows that are missing from the source, by column id."""
         if not self._spec.missing_cells:
@@ -455,7 +458,7 @@ class ContactSync:
         if self._cursor is not None:
             self._cursor.move(plan, report, counts.rejected - counts.recorded_rejections)
         elif spec.partition == (0, 1):
-            recount_invalid_rows(self._lease, plan)
+            recount_invalid_rows(self._lease, plan, self._settings_hash())
         if plan.missing_skipped:
             log.warning(
                 "%s of the source could not be read, or had no key. Each may be one that seems to be gone, so %s "

@@ -14,6 +14,7 @@ from cpaas_provider.contacts.key_map.resolution import retry_rejected
 from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import sync as sync_module
 from cpaas_provider.database.database import Database, open_database
+from tests.unit.contacts.sync import model
 from tests.unit.contacts.sync.model import Ended, Fault, Step, World, sum_of
 from tests.unit.contacts.sync.test_attacked import rows
 
@@ -218,3 +219,16 @@ def test_row_below_the_cursor_is_sent_after_retry_row(world: World, monkeypatch:
     assert retry_rejected(key_map, None) == (1, 0)
     (ended,) = world.run(Step((), cursor=True))
     assert (ended.report["created"], causes(ended)) == (1, {})
+
+
+def test_sync_of_other_columns_does_not_recount_the_rows_below_the_cursor(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_versions(monkeypatch, (None, "1", 1), ("k1", "1", 2))
+    world.run(Step((), cursor=True))
+    with monkeypatch.context() as other:
+        with_versions(other, ("k1", "2", 3))
+        other.setattr(model, "RULES", {name: model.RULES[name] for name in ("Key", "A")})
+        world.run(Step((), mode="update"))
+    (again,) = world.run(Step((), cursor=True))
+    assert causes(again)["failed_before_cursor"] == 1
