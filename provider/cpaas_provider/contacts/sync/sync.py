@@ -142,6 +142,8 @@ class ContactSync:
         self.plan = Plan()
         self.counts = Counts()
         self.preview: list[dict[str, Any]] = []
+        self.is_planned = False
+        """Whether the whole source was read and compared."""
         self.changed = False
         self.column_sources: Mapping[str, tuple[str, ...]] = {}
         self._spool: Spool | None = None
@@ -243,6 +245,7 @@ class ContactSync:
                 if self._cursor is not None:
                     self._cursor.remove()
                 raise
+        self.is_planned = True
         log.info("%s", planned_line(self.plan, time.monotonic() - self._began))
         if spec.preview_count:
             self.preview = preview(planned_changes(spool, rules, self._lease), spec.preview_count, self._names)
