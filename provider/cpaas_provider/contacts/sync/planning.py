@@ -223,7 +223,7 @@ class Planner:
         number, name, _, cells = row
         self.plan.duplicates += 1
         none_is_used = self._rules.on_duplicate_key == "none"
-        used = "so none of them is used" if none_is_used else "which is used"
+        used = "so none of them is used" if none_is_used else "and only the first row of a key counts"
         self._invalid(number, name, f"its key is that of row {first_number}, {used}", cells)
         if none_is_used and (removed := self._spool.remove_work(key_hash)) is not None:
             action, is_partial = removed

@@ -319,6 +319,16 @@ def test_both_rows_of_a_key_are_named_where_none_is_used(world: World) -> None:
     assert ended.report["created"] == 1
 
 
+def test_row_whose_key_is_that_of_an_invalid_row_does_not_name_it_as_used(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(World, "check_run", lambda *_: None)
+    world.list.types["a"] = "NUMBER"
+    (ended,) = world.run(Step((("k1", "x", "1"), ("k1", "2", "1"))))
+    reason = ended.lines[1].reason
+    assert (ended.report["created"], reason) == (0, "its key is that of row 1, and only the first row of a key counts")
+
+
 def test_cursor_stays_while_a_creation_is_unknown(world: World) -> None:
     source = rows(3)
     world.run(Step(source, cursor=True, faults=(Fault.LOST_BEFORE,)))
