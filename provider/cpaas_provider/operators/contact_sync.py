@@ -66,8 +66,8 @@ class SyncContactsOperator(CpaasOperator):
           ``missing_unchanged`` of them need no request
         * ``missing_skipped`` - those that were not deleted or cleared, because a row of the source has no usable key,
           and may be one of them
-        * ``failed_before_cursor`` - rows that an earlier run rejected or could not use, and that ``cursor_column``
-          passes over now
+        * ``failed_before_cursor`` - rows that an earlier run rejected, could not use or left alone, and that
+          ``cursor_column`` passes over now
         * ``in_other_partitions`` - rows that other partitions sync
         * ``creates``, ``updates``, ``deletes`` - requests that were planned; ``planned_requests`` is their sum
         * ``requests`` - requests that were made
@@ -117,7 +117,8 @@ class SyncContactsOperator(CpaasOperator):
     :param cursor_column: a source column that grows with every change, such as ``updated_at``. Rows below its largest
         value of the last complete run are skipped. A ``SqlSource`` gets that value as the parameter ``cursor``.
         The sync then cannot determine which rows are gone, so ``on_missing`` must be ``keep``. After a change of key,
-        columns or cursor column, the next run reads all rows. The stored value stays while a creation is unknown
+        columns, mode or cursor column, the next run reads all rows. So does one with ``resync``, and one with
+        ``retry_rejected`` if there are rejected rows. The stored value stays while a creation is unknown
     :param max_failure_ratio: the share of rows that may be rejected, invalid or partial, 0 to 1, before the task fails.
         The sync ends early only if rows from all over the source are rejected (templated)
     :param max_duration: time after which no further request is started, as a timedelta or in seconds. ``None`` and

@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 from airflow.sdk import task
 
+from cpaas_provider.contacts.key_map.erasure import erase_entries
+from cpaas_provider.contacts.key_map.key_map import KeyMap
+from cpaas_provider.contacts.key_map.maps import open_map
+from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.operators.contacts import (
     DeleteContactRowOperator,
     GetContactRowOperator,
@@ -121,6 +125,26 @@ def test_first_row_of_a_new_map_beside_one_with_rows_needs_new_map(task_runner: 
     assert requests(task_runner, CREATE) == 1
     assert upsert(task_runner, "c-2", "cmr", new_map=True).run_try().result["created"] is True
     assert upsert(task_runner, "c-3", "cmr", new_map=False).run_try().result["created"] is True
+
+
+@pytest.mark.usefixtures("own_database")
+def test_upsert_that_begins_with_a_first_sync_of_another_map_creates_no_row(
+    task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_map_beside_a_sync(database: Database, **contact_list: Any) -> KeyMap:
+        open_map(database, **{**contact_list, "name": "first sync"}).lease("a first sync")
+        return open_map(database, **contact_list)
+
+    monkeypatch.setattr("cpaas_provider.tasks.contacts.row.open_map", open_map_beside_a_sync)
+    ended = upsert(task_runner, "c-1", "upserts", new_map=False).run_try()
+    assert "a first sync uses the contact map 'first sync'" in str(ended.error)
+    assert requests(task_runner, CREATE) == 0
+
+
+def test_row_of_an_upsert_is_erased_by_its_number(task_runner: TaskRunner) -> None:
+    upsert(task_runner, "c-1", "erased", columns={"Name": "Ada", "Phone": "+2348035550999"}).run_try()
+    with open_database() as database:
+        assert erase_entries(database, "+2348035550999", None, []).removed == 1
 
 
 @pytest.mark.parametrize(

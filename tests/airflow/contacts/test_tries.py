@@ -53,6 +53,21 @@ def test_file_that_was_removed_between_tries_is_written_anew(task_runner: TaskRu
     assert _outcomes(path) == {"created": 6}
 
 
+def test_retry_that_cannot_read_its_source_leaves_the_file_of_the_earlier_try(
+    task_runner: TaskRunner, tmp_path: Path
+) -> None:
+    path, source = tmp_path / "results.jsonl", tmp_path / "people.jsonl"
+    source.write_text("".join(f"{json.dumps(row)}\n" for row in people(6)))
+    at_once(task_runner)
+    run = sync(task_runner, str(source), "lost source", results_path=str(path))
+    task_runner.sandbox.control(*fault(CREATE, "unauthorized", after=2, times=1))
+    assert run.run_try().state == "failed"
+    source.unlink()
+    run.clear()
+    assert run.run_try().state != "success"
+    assert _outcomes(path)["created"] == 2
+
+
 def _outcomes(path: Path) -> dict[str, int]:
     """Return the number of lines of a results file, by their outcome."""
     if path.suffix == ".jsonl":

@@ -227,6 +227,14 @@ def test_limit_of_lookups_ends_the_task_before_it_is_exceeded(
     assert look_up(task_runner, numbers, tmp_path / "out.jsonl", max_lookups=6).run_try().state == "success"
 
 
+def test_failed_lookups_count_for_the_limit(task_runner: TaskRunner, tmp_path: Path) -> None:
+    task_runner.sandbox.control(*fault("lookup_phone", "broken_json", times=5))
+    source = written(tmp_path / "many.csv", [f"+23480356{number:05d},x" for number in range(203)])
+    ended = look_up(task_runner, source, tmp_path / "out.jsonl", max_lookups=200).run_try()
+    assert (ended.state, requests(task_runner), ended.report["lookups"]) == ("failed", 200, 195)
+    assert "max_lookups (200) is reached: 200 numbers looked up in this try, and 3 more would follow." in ended.error
+
+
 def test_missing_column_costs_nothing(task_runner: TaskRunner, numbers: str, tmp_path: Path) -> None:
     ended: Try = look_up(task_runner, numbers, tmp_path / "out.jsonl", phone_column="mobile").run_try()
     assert (ended.state, requests(task_runner)) == ("failed", 0)

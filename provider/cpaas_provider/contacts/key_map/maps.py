@@ -70,12 +70,12 @@ def check_new_map(database: Database, *, conn_id: str, base_url: str, table_id: 
     """Refuse to create rows under a map without rows, if another map has rows of the same contact list.
 
     They are most often the same contacts: the connection or the map was renamed, or its name is misspelt. Then the list
-    would have each of them twice. A sync that fills another map now has perhaps not recorded its first row yet. So a
-    sync checks this once more when it has its own lease: of two that begin at the same time, at least one sees the
-    other.
+    would have each of them twice. A task that uses another map now has perhaps not recorded its first row yet. So a
+    sync or upsert checks this once more when it has its own lease: of two that begin at the same time, at least one
+    sees the other.
 
     :raises SecondMapError: when another map has rows, and this one has none or does not exist
-    :raises LeaseTakenError: when a task syncs another map without rows now
+    :raises LeaseTakenError: when a task uses another map without rows now
     :raises DatabaseError: when the database cannot be read
     """
     is_row = contact_rows.c.state != int(RowState.REJECTED)
@@ -86,7 +86,7 @@ def check_new_map(database: Database, *, conn_id: str, base_url: str, table_id: 
             return
         same_list = [facts for facts in filled if is_list_of(facts, base_url, table_id)]
         if not same_list:
-            _check_first_syncs(connection, conn_id=conn_id, base_url=base_url, table_id=table_id, name=name)
+            _check_other_tasks(connection, conn_id=conn_id, base_url=base_url, table_id=table_id, name=name)
             return
         count = select(contact_rows.c.map_id, func.count().label("rows")).where(
             contact_rows.c.map_id.in_([facts.map_id for facts in same_list]), is_row
@@ -105,9 +105,8 @@ def check_new_map(database: Database, *, conn_id: str, base_url: str, table_id: 
     )
 
 
-def _check_first_syncs(connection: Connection, *, conn_id: str, base_url: str, table_id: str, name: str) -> None:
-    is_sync = contact_leases.c.first_bucket < contact_leases.c.end_bucket
-    leased = select(contact_maps, contact_leases.c.owner).join(contact_leases).where(is_sync)
+def _check_other_tasks(connection: Connection, *, conn_id: str, base_url: str, table_id: str, name: str) -> None:
+    leased = select(contact_maps, contact_leases.c.owner).join(contact_leases)
     for row in connection.execute(leased.where(contact_leases.c.until > datetime.now(UTC))):
         facts = _facts(row)
         if (facts.conn_id, facts.name) != (conn_id, name) and is_list_of(facts, base_url, table_id):

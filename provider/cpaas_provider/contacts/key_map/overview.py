@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -180,6 +180,27 @@ def released(lease: Lease) -> Iterator[Lease]:
     finally:
         with contextlib.suppress(DatabaseError):
             lease.release()
+
+
+def without_cursor(key_map: KeyMap) -> dict[str, None]:
+    """Return the value to store so that the next sync reads all rows, also those below its cursor.
+
+    :raises DatabaseError: when the database cannot be read
+    """
+    return {} if key_map.value(CURSOR) is None else {CURSOR: None}
+
+
+def recipient_values(key_map: KeyMap, columns: Iterable[str]) -> dict[str, list[str]]:
+    """Return the value to store before rows are written, so that an erasure finds recipients in their cells.
+
+    It has the columns of earlier tables, too, because the map has the hashes of their cells.
+
+    :param columns: the ids of the columns with recipients that the contact table has now
+    :raises DatabaseError: when the database cannot be read
+    """
+    stored = key_map.value(RECIPIENT_COLUMNS) or []
+    added = [column for column in columns if column not in stored]
+    return {RECIPIENT_COLUMNS: [*stored, *added]} if added else {}
 
 
 def is_alone(lease: Lease) -> bool:

@@ -15,7 +15,8 @@ from cpaas_provider.contacts.errors import CannotResolveError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.files.map_files import check_row_id
 from cpaas_provider.contacts.key_map.key_map import KeyMap
-from cpaas_provider.contacts.key_map.overview import owner_of, released, unknown_creations
+from cpaas_provider.contacts.key_map.maps import maps_of_list
+from cpaas_provider.contacts.key_map.overview import owner_of, released, unknown_creations, without_cursor
 from cpaas_provider.contacts.key_map.rejections import RETRY, of_source_row
 from cpaas_provider.contacts.key_map.rejections import pages as rejection_pages
 from cpaas_provider.contacts.mapping.keys import key_texts
@@ -145,13 +146,15 @@ def resolve_created(key_map: KeyMap, entry: MapEntry, row_id: str, client: Cpaas
     :raises CpaasError: when the row cannot be read; nothing was changed
     :raises DatabaseError: when the database cannot be used
     """
-    check_created(key_map, row_id, client.get_contact_row)
+    row_id = check_created(key_map, row_id, client.get_contact_row)
     if write_resolved(key_map, [(entry, MapEntry(entry.key_hash, row_id=row_id))]):
         raise CannotResolveError("Another task changed this entry meanwhile. Nothing was changed. Look at it again.")
 
 
-def check_created(key_map: KeyMap, row_id: str, read_row: Callable[[str], Any]) -> None:
-    """Check that a row exists, and that no key has it.
+def check_created(key_map: KeyMap, row_id: str, read_row: Callable[[str], Any]) -> str:
+    """Check that a row exists, and that no key of any map has it. Return its id as the service writes it.
+
+    A service may read an id in another form, such as a UUID in capitals. Then it would not be that of another key.
 
     :param read_row: reads the row by its id
     :raises CannotResolveError: when there is no such row, or another key has it
@@ -159,15 +162,19 @@ def check_created(key_map: KeyMap, row_id: str, read_row: Callable[[str], Any]) 
     :raises DatabaseError: when the database cannot be read
     """
     try:
-        read_row(check_row_id(row_id))
+        own_id: str = read_row(check_row_id(row_id)).row.id
     except CpaasNotFoundError:
         raise CannotResolveError("The contact list has no row of this id. Nothing was changed.") from None
     except ValueError as error:
         raise CannotResolveError(f"This is no row id: {error}. Nothing was changed.") from None
-    if key_map.entries_of_rows([row_id]):
-        raise CannotResolveError(
-            "The contact map has this row for another key already. Nothing was changed. Check the row id."
-        )
+    for other in maps_of_list(key_map.database, key_map.facts.base_url, key_map.facts.table_id):
+        if other.entries_of_rows([own_id]):
+            facts = other.facts
+            which = "" if facts == key_map.facts else f" {facts.name!r} of connection {facts.conn_id!r}"
+            raise CannotResolveError(
+                f"The contact map{which} has this row for another key already. Nothing was changed. Check the row id."
+            )
+    return own_id
 
 
 def resolve_not_created(key_map: KeyMap, entries: Sequence[MapEntry]) -> int:
@@ -204,11 +211,12 @@ def forget_row(key_map: KeyMap, entry: MapEntry) -> None:
 def write_resolved(
     key_map: KeyMap, resolved: Sequence[tuple[MapEntry, MapEntry | None]], command: str = "resolve"
 ) -> int:
-    """Write entries, each with the one before it; ``None`` removes it.
+    """Write entries, each with the one before it; ``None`` removes it. The next sync reads all rows.
 
     :param command: the words after ``airflow cpaas contacts``
     :return: the number of entries that another task changed meanwhile; these were left
     :raises DatabaseError: when the database cannot be used
     """
     with released(key_map.row_lease(owner_of(command))) as lease:
-        return len(lease.write([Change(before, after) for before, after in resolved]))
+        changes = [Change(before, after) for before, after in resolved]
+        return len(lease.write(changes, without_cursor(key_map)))

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.api.recipients.msisdn import INTERNATIONAL, NumberReader
-from cpaas_provider.contacts.mapping.cells import ClearAs, encode_cell
+from cpaas_provider.contacts.mapping.cells import ClearAs, column_type, encode_cell
 
 if TYPE_CHECKING:
     from cpaas_provider.api.models.contacts import ContactColumn, ContactTable
+
+_RECIPIENT_TYPES = frozenset({"PHONE NUMBER", "EMAIL"})
+
+
+def recipient_columns(table: ContactTable) -> list[str]:
+    """Return the ids of the columns whose cells are recipients."""
+    return [column.id for column in table.columns if column_type(column.type) in _RECIPIENT_TYPES]
 
 
 class ContactColumns:

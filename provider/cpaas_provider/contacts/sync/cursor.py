@@ -50,7 +50,7 @@ class Cursor:
     :param date_format: how its text is written, if a column rule says so
     :param now: the current time
     :param reached: the largest value so far
-    :param invalid_before: the number of invalid and partial rows below it
+    :param invalid_before: the number of invalid and partial rows, and of those that ``mode`` leaves alone, below it
     :param future: the number of rows with a value in the future
     """
 
@@ -104,7 +104,7 @@ class Cursor:
         return True
 
     def add_invalid(self, cells: Mapping[str, Any]) -> None:
-        """Count an invalid or partial row, after ``is_new`` has seen it."""
+        """Count an invalid or partial row, or one that ``mode`` leaves alone, after ``is_new`` has seen it."""
         _, position = self._read(cells[self.column])
         # The next run reads the rows from this value on again.
         if self._reached is None or position >= self._reached:
@@ -231,26 +231,29 @@ class StoredCursor:
     """Loads and moves the cursor of one sync.
 
     :param column: the cursor column
-    :param settings: a hash of the settings that the cursor depends on
+    :param settings: a hash of the settings of the sync. With others, rows below the cursor may differ from the list
     :param date_format: how text in the column is written, if a column rule says so
+    :param reads_all: whether this run reads all rows, whatever is stored
     """
 
-    def __init__(self, lease: Lease, column: str, settings: str, date_format: str | None) -> None:
+    def __init__(
+        self, lease: Lease, column: str, settings: str, date_format: str | None, *, reads_all: bool = False
+    ) -> None:
         self._lease = lease
         self._column = column
         self._settings = settings
         self._date_format = date_format
         self._invalid_rows = 0
-        self.cursor = self._load()
+        self.cursor = self._at(None) if reads_all else self._load()
 
     def failed_before(self, plan: Plan) -> int:
-        """Return the number of rows below the cursor that an earlier run could not use, or the service rejected."""
+        """Return the number of rows below the cursor that an earlier run could not use, left alone, or had rejected."""
         return self._invalid_rows + plan.rejected_before_cursor
 
     def _load(self) -> Cursor:
         """Return the cursor of the last run, or one that reads all rows."""
         stored = self._lease.key_map.value(CURSOR)
-        if not isinstance(stored, dict) or stored.get("of") != self._settings:
+        if not isinstance(stored, dict) or (stored.get("column"), stored.get("of")) != (self._column, self._settings):
             # It belongs to another column or mapping, so rows before it may differ from the list.
             return self._at(None)
         try:
@@ -271,13 +274,15 @@ class StoredCursor:
         """Remove the stored cursor, so that the next try reads all rows."""
         self._lease.write([], {CURSOR: None})
 
-    def move(self, plan: Plan, report: Mapping[str, Any]) -> None:
+    def move(self, plan: Plan, report: Mapping[str, Any], unrecorded: int) -> None:
         """Store the cursor, if every row up to it was sent, or has failed and is counted.
 
         A rejected or invalid row does not hold the cursor, or each run would read all rows after it. The number of
-        such rows is stored with the cursor, so that later runs, which pass over them, are not reported as complete.
+        such rows is stored with the cursor, so that later runs, which pass over them, are not reported as complete. A
+        rejected row that the map has not recorded as rejected holds it, because the next run sends that row again.
 
         :param report: the figures of the run
+        :param unrecorded: the number of rejected rows that the map has not recorded as rejected
         """
         if plan.future_cursor:
             log.warning(
@@ -288,6 +293,12 @@ class StoredCursor:
             )
         if plan.cursor is None or report["remaining"] or report["not_sent"]:
             return
+        if unrecorded:
+            log.warning(
+                "The cursor stays where it was, so that the next run sends %s once more.",
+                counted(unrecorded, "rejected row"),
+            )
+            return
         if report["unknown"]:
             log.warning(
                 "The cursor stays where it was, so that rows whose creation is unknown are read again once they are "
@@ -295,6 +306,7 @@ class StoredCursor:
             )
             return
         stored = {
+            "column": self._column,
             "of": self._settings,
             "value": cursor_to_json(plan.cursor),
             "invalid_rows": self._invalid_rows + plan.invalid_before_cursor,
@@ -302,12 +314,15 @@ class StoredCursor:
         self._lease.write([], {CURSOR: stored})
 
 
-def recount_invalid_rows(lease: Lease, plan: Plan) -> None:
+def recount_invalid_rows(lease: Lease, plan: Plan, settings: str) -> None:
     """Record how many rows a run without a cursor, which read all rows, could not use.
 
-    A later run with the cursor may pass over them. Those above the cursor count, too, until the next such run.
+    A later run with the cursor may pass over them. Those above the cursor count, too, until the next such run. A run
+    with other settings counts other rows, such as one that marks a few contacts.
+
+    :param settings: as for ``StoredCursor``
     """
     stored = lease.key_map.value(CURSOR)
-    count = plan.invalid_rows + plan.partial_rows
-    if isinstance(stored, dict) and stored.get("invalid_rows", 0) != count:
+    count = plan.invalid_rows + plan.partial_rows + plan.not_in_mode
+    if isinstance(stored, dict) and stored.get("of") == settings and stored.get("invalid_rows", 0) != count:
         lease.write([], {CURSOR: {**stored, "invalid_rows": count}})

@@ -81,6 +81,9 @@ def decide(
     :param entry: the map's entry for its key, ``None`` if there is none
     :param own: the fencing token of this task's lease
     """
+    if item.is_missing and entry is not None and (entry.fencing_token or 0) > own:
+        # An upsert wrote the row since the sync acquired its lease, so the source may have been read before that.
+        return Decision(Action.NOTHING)
     if entry is not None and entry.is_busy(own):
         return Decision(Action.BUSY)
     if entry is not None and rules.resends_cells:
@@ -247,7 +250,7 @@ class Plan:
     :param mapped: rows in the map
     :param known: rows of the source whose key is in the map
     :param cursor: the largest value of the cursor column
-    :param invalid_before_cursor: invalid and partial rows below it, which the next run passes over
+    :param invalid_before_cursor: invalid, partial and not-in-mode rows below it, which the next run passes over
     :param future_cursor: rows whose cursor is in the future, beyond which the stored cursor does not move
     :param rejected_before_cursor: rows below the cursor of the last run that the service rejected
     :param unreadable: rows whose key is unknown

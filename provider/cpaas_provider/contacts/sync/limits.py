@@ -334,7 +334,7 @@ def _most(limit: float, plan: Plan) -> int:
 
 
 def _allowed(limit: float, plan: Plan) -> str:
-    share = f" ({limit:.0%} of {plan.mapped:,})" if isinstance(limit, float) else ""
+    share = f" ({limit * 100:g}% of {plan.mapped:,})" if isinstance(limit, float) else ""
     return f"{_most(limit, plan):,}{share}"
 
 

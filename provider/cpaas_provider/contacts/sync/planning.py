@@ -190,10 +190,10 @@ class Planner:
                 self._count_unknown(entry, number, name)
             else:
                 plan.add(action)
-            if item.is_partial and action is not Action.REJECTED_BEFORE:
-                plan.partial_rows += 1
-                if self._cursor is not None:
-                    self._cursor.add_invalid(values)
+            is_partial = item.is_partial and action is not Action.REJECTED_BEFORE
+            plan.partial_rows += is_partial
+            if self._cursor is not None and (is_partial or action is Action.NOT_IN_MODE):
+                self._cursor.add_invalid(values)
             if action in _SPOOLED:
                 work.append((item, action.value))
             elif action is Action.REJECTED_BEFORE:
@@ -223,7 +223,7 @@ class Planner:
         number, name, _, cells = row
         self.plan.duplicates += 1
         none_is_used = self._rules.on_duplicate_key == "none"
-        used = "so none of them is used" if none_is_used else "which is used"
+        used = "so none of them is used" if none_is_used else "and only the first row of a key counts"
         self._invalid(number, name, f"its key is that of row {first_number}, {used}", cells)
         if none_is_used and (removed := self._spool.remove_work(key_hash)) is not None:
             action, is_partial = removed

@@ -45,6 +45,8 @@ class Counts:
     unchanged: int = 0
     missing_unchanged: int = 0
     """Rows that are missing from the source, and that need no request."""
+    recorded_rejections: int = 0
+    """Rejected rows of which the map has recorded that. The next run sends the others again."""
     rejected_before: int = 0
     not_in_mode: int = 0
     requests: int = 0
@@ -157,7 +159,8 @@ class ResultRecorder:
         if changes:
             # If this cannot be recorded, the next run sends these rows again, and the service rejects them again.
             with contextlib.suppress(LeaseLostError, SharedRowError, DatabaseError):
-                await asyncio.to_thread(self._lease.write, changes, None, rejections)
+                changed = await asyncio.to_thread(self._lease.write, changes, None, rejections)
+                self._counts.recorded_rejections += len(changes) - len(changed)
 
     def run_values(self, finished: Sequence[Result]) -> Mapping[str, Any] | None:
         """Return the value that counts what all tries of the run changed, these results included."""

@@ -21,8 +21,8 @@ from cpaas_provider.contacts.errors import CursorChangedError, MapMismatchError,
 from cpaas_provider.contacts.key_map.hashes import buckets_of
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import DEFAULT_MAP, check_new_map, open_map
-from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, RECIPIENT_COLUMNS
-from cpaas_provider.contacts.mapping.columns import ContactColumns
+from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, recipient_values
+from cpaas_provider.contacts.mapping.columns import ContactColumns, recipient_columns
 from cpaas_provider.contacts.mapping.rows import RowMapping
 from cpaas_provider.contacts.mapping.rules import ColumnRule, unfilled_message
 from cpaas_provider.contacts.sync.cursor import StoredCursor, recount_invalid_rows
@@ -63,7 +63,6 @@ log = logging.getLogger(__name__)
 
 COLUMN_TYPES, COLUMNS = "column_types", "columns"
 """Names of values that a map stores beside its rows."""
-_RECIPIENTS = ("PHONE NUMBER", "EMAIL")
 
 
 @dataclass(frozen=True)
@@ -143,6 +142,8 @@ class ContactSync:
         self.plan = Plan()
         self.counts = Counts()
         self.preview: list[dict[str, Any]] = []
+        self.is_planned = False
+        """Whether the whole source was read and compared."""
         self.changed = False
         self.column_sources: Mapping[str, tuple[str, ...]] = {}
         self._spool: Spool | None = None
@@ -186,23 +187,13 @@ class ContactSync:
         self.counts.earlier = RunTotals.read(self._lease, spec.run)
         if spec.cursor_column is None:
             return None
-        # With other settings, rows below the cursor may differ from the list, so all are read again.
-        settings = json.dumps(
-            [
-                spec.cursor_column,
-                spec.key,
-                {name: rule.as_dict() for name, rule in spec.columns.items()},
-                astuple(self._numbers),
-                spec.empty_cell_value,
-            ],
-            default=repr,
-            sort_keys=True,
-        )
         self._cursor = StoredCursor(
             self._lease,
             spec.cursor_column,
-            blake2b(settings.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest(),
+            self._settings_hash(),
             next((rule.date_format for rule in spec.columns.values() if _is_dated(rule, spec.cursor_column)), None),
+            # The rows to send once more may be below the cursor.
+            reads_all=spec.resync or (spec.rules.retry_rejected and bool(key_map.rejected())),
         )
         return self._cursor.cursor.sql_parameter
 
@@ -254,6 +245,7 @@ class ContactSync:
                 if self._cursor is not None:
                     self._cursor.remove()
                 raise
+        self.is_planned = True
         log.info("%s", planned_line(self.plan, time.monotonic() - self._began))
         if spec.preview_count:
             self.preview = preview(planned_changes(spool, rules, self._lease), spec.preview_count, self._names)
@@ -272,7 +264,7 @@ class ContactSync:
             KEY_COLUMNS: list(spec.key),
             COLUMN_TYPES: mapping.type_signature,
             COLUMNS: sorted(mapping.column_sources),
-            RECIPIENT_COLUMNS: [column.id for column in self._table.columns if column.type in _RECIPIENTS],
+            **recipient_values(key_map, recipient_columns(self._table)),
         }
         self.changed = bool(key_map.value(self._changed_key))
         if self.plan.requests:
@@ -342,6 +334,22 @@ class ContactSync:
     def done(self) -> dict[str, int]:
         """What the run has changed, as ``ConfirmedChanges`` compares it."""
         return {**self.counts.earlier.figures(self.counts), "missing_unchanged": self.plan.missing_unchanged}
+
+    def _settings_hash(self) -> str:
+        """Return a hash of the settings on which it depends whether a row differs from the list."""
+        spec = self._spec
+        settings = json.dumps(
+            [
+                spec.key,
+                spec.rules.mode,
+                {name: rule.as_dict() for name, rule in spec.columns.items()},
+                astuple(self._numbers),
+                spec.empty_cell_value,
+            ],
+            default=repr,
+            sort_keys=True,
+        )
+        return blake2b(settings.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def _missing_cells(self) -> dict[str, Any]:
         """Return the cells to write into rows that are missing from the source, by column id."""
@@ -451,9 +459,9 @@ class ContactSync:
         self._ended = True
         report = self.report()
         if self._cursor is not None:
-            self._cursor.move(plan, report)
+            self._cursor.move(plan, report, counts.rejected - counts.recorded_rejections)
         elif spec.partition == (0, 1):
-            recount_invalid_rows(self._lease, plan)
+            recount_invalid_rows(self._lease, plan, self._settings_hash())
         if plan.missing_skipped:
             log.warning(
                 "%s of the source could not be read, or had no key. Each may be one that seems to be gone, so %s "

@@ -24,7 +24,7 @@ from cpaas_provider.contacts.errors import ContactsError, PermanentContactsError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes, column_tag
 from cpaas_provider.contacts.key_map.key_map import KeyMap
-from cpaas_provider.contacts.key_map.overview import owner_of, released
+from cpaas_provider.contacts.key_map.overview import owner_of, released, without_cursor
 from cpaas_provider.contacts.mapping.cells import EMPTY_CELLS, Parse, cell_parser, column_type
 from cpaas_provider.contacts.sync.rows.finder import ACCOUNT_ERRORS, Presence, RowFinder
 from cpaas_provider.database.bulk import batched
@@ -218,7 +218,7 @@ class Verification:
     def _write(self, changes: list[Change]) -> None:
         for batch in batched(changes):
             with released(self._map.row_lease(owner_of("verify"))) as lease:
-                changed = lease.write(batch)
+                changed = lease.write(batch, without_cursor(self._map))
             self.report.mended += len(batch) - len(changed)
 
 

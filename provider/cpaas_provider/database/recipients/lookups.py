@@ -7,9 +7,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import Column, Connection, Row, Table, delete, insert, select
+from sqlalchemy import Connection, Row, Select, Table, and_, delete, func, insert, select
 
-from cpaas_provider.database.bulk import batched
+from cpaas_provider.database.bulk import batched, select_among
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.recipients.locks import lock_for_writing
 from cpaas_provider.database.schema.lookups import lookups, phone_records
@@ -30,12 +30,9 @@ class _Cache:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def _read(self, columns: Sequence[Column[Any]], hashes: Sequence[bytes], since: datetime) -> Iterator[Row[Any]]:
-        key = columns[0]
-        looked_up_at = key.table.c.looked_up_at
+    def _read(self, query: Select[Any], table: Table, hashes: Sequence[bytes], since: datetime) -> Iterator[Row[Any]]:
         with self._database.connect() as connection:
-            for batch in batched(hashes):
-                yield from connection.execute(select(*columns).where(key.in_(batch), looked_up_at >= since))
+            yield from select_among(connection, query.where(table.c.looked_up_at >= since), table.c.hash, hashes)
 
     def _replace(self, table: Table, rows: Iterable[dict[str, object]]) -> None:
         def work(connection: Connection, batch: Sequence[dict[str, object]]) -> None:
@@ -56,7 +53,7 @@ class DndCache(_Cache):
 
         :raises DatabaseError: when the database cannot be read
         """
-        return {row.hash: row.dnd for row in self._read((lookups.c.hash, lookups.c.dnd), hashes, since)}
+        return {row.hash: row.dnd for row in self._read(select(lookups.c.hash, lookups.c.dnd), lookups, hashes, since)}
 
     def set_many(self, found: Mapping[bytes, bool], at: datetime) -> None:
         """Store flags, and replace earlier ones.
@@ -73,10 +70,16 @@ class PhoneRecordCache(_Cache):
     def get_many(self, hashes: Sequence[bytes], since: datetime) -> dict[bytes, PhoneRecord]:
         """Return the records of numbers that were looked up at ``since`` or later.
 
+        Their do-not-disturb flags are those that a campaign looked up later, if one did.
+
         :raises DatabaseError: when the database cannot be read
         """
-        columns = [phone_records.c[name] for name in ("hash", *PhoneRecord._fields)]
-        return {row.hash: PhoneRecord._make(row[1:]) for row in self._read(columns, hashes, since)}
+        records = phone_records.c
+        is_later = and_(lookups.c.hash == records.hash, lookups.c.looked_up_at > records.looked_up_at)
+        dnd = func.coalesce(lookups.c.dnd, records.dnd)
+        query = select(records.hash, records.operator, records.country, records.ported, dnd)
+        query = query.select_from(phone_records.outerjoin(lookups, is_later))
+        return {row.hash: PhoneRecord._make(row[1:]) for row in self._read(query, phone_records, hashes, since)}
 
     def set_many(self, found: Mapping[bytes, PhoneRecord], at: datetime) -> None:
         """Store records, and their do-not-disturb flags for campaigns.

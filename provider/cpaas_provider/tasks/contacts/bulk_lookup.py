@@ -232,12 +232,13 @@ class BulkLookup(BulkAttempt):
         return {**line, "outcome": "found", **record._asdict()}
 
     def _refuse_too_many(self, wanted: int) -> None:
-        limit = self._spec.max_lookups
-        if limit is not None and self._counts["lookups"] + wanted > limit:
+        limit, asked = self._spec.max_lookups, self._lookups.asked
+        if limit is not None and asked + wanted > limit:
             raise LookupLimitError(
-                f"max_lookups ({limit}) is reached: {counted(self._counts['lookups'], 'number')} looked up in this "
-                f"try, and {wanted:,} more would follow. The lookups are stored. To look up the "
-                "rest, raise max_lookups in the DAG and clear the task, or in the params of a new run.",
+                f"max_lookups ({limit}) is reached: {counted(asked, 'number')} looked up in this try, and "
+                f"{wanted:,} more would follow. Failed lookups count, because the service may charge for them. The "
+                "others are stored. To look up the rest, raise max_lookups in the DAG and clear the task, or in the "
+                "params of a new run.",
                 permanent=True,
             )
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -16,7 +17,8 @@ from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.contacts.errors import StoppedError
 from cpaas_provider.contacts.key_map.maps import check_new_map, maps_of_list, open_map
-from cpaas_provider.contacts.mapping.columns import ContactColumns
+from cpaas_provider.contacts.key_map.overview import recipient_values
+from cpaas_provider.contacts.mapping.columns import ContactColumns, recipient_columns
 from cpaas_provider.contacts.sync.decisions import SyncRules
 from cpaas_provider.contacts.sync.rows.finder import Presence, RowFinder
 from cpaas_provider.contacts.sync.rows.single_row import RowUpsert, SingleRow, key_hash
@@ -269,7 +271,8 @@ class KeyedUpsert(Attempt):
             "table_id": table.id,
             "name": self.map_name,
         }
-        if self.create_if_missing and not self.new_map:
+        may_double = self.create_if_missing and not self.new_map
+        if may_double:
             check_new_map(runtime.database, **contact_list)
         key_map = open_map(runtime.database, **contact_list)
         upsert = RowUpsert(
@@ -282,6 +285,8 @@ class KeyedUpsert(Attempt):
                 row_updates=runtime.connection.row_updates,
             ),
             {column.id: column.name for column in table.columns},
+            recipient_values(key_map, recipient_columns(table)),
+            partial(check_new_map, runtime.database, **contact_list) if may_double else lambda: None,
         )
         try:
             hashed = key_hash(key_map, self.key)

@@ -256,8 +256,10 @@ class ContactSyncTry(BulkAttempt):
         is_waiting = isinstance(error, RetryLaterError)
         why = {} if is_waiting else {"error": failure_text(error)}
         self._end_progress(WAITING if is_waiting else FAILED, {**self._figures(report), **why})
-        with contextlib.suppress(ResultsFileError):
-            self._write_outcomes(sync)
+        # Without the whole source, the file would lack lines of earlier tries that it has now.
+        if sync.is_planned or not sync.counts.earlier.tokens:
+            with contextlib.suppress(ResultsFileError):
+                self._write_outcomes(sync)
         self._done = _done(report)
         self._runtime.log.warning("%s", self._done)
         self._runtime.push_or_warn(REPORT_KEY, report)

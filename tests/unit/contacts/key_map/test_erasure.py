@@ -12,6 +12,7 @@ from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.key_map.overview import RECIPIENT_COLUMNS
 from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.tracking.mentions import find
+from tests.unit.contacts.sync.model import B, Step, World
 
 ADA, OBI = "2348035550101", "2348035550102"
 
@@ -76,6 +77,15 @@ def test_entry_whose_cell_holds_the_recipient_is_removed_from_all_maps(
         )
     assert erased(database, recipient) == ErasedEntries(removed=2, maps=2)
     assert key_map.counts()[RowState.SYNCED] == 52
+
+
+@pytest.mark.parametrize("types", [["Email"], ["EMAIL", "TEXT"]])
+def test_row_of_a_sync_is_found_by_its_cell_however_its_column_is_typed(database: Database, types: list[str]) -> None:
+    world = World(database, "default")
+    for written_type in types:
+        world.list.types[B] = written_type
+        world.run(Step((("k1", "1", "ada@example.com"),)))
+    assert erased(database, "ada@example.com").removed == 1
 
 
 def test_hash_that_crosses_two_cells_is_no_cell(database: Database) -> None:

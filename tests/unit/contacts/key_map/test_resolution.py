@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 import pytest
 
 from cpaas_provider.api.client import CpaasClient
+from cpaas_provider.api.models.contacts import ContactRowRecord
 from cpaas_provider.contacts.errors import CannotResolveError, UnfinishedImportError
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap
 from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.key_map.overview import leases_of, unknown_creations
 from cpaas_provider.contacts.key_map.resolution import (
+    check_created,
     find_by_key,
     find_by_row_number,
     resolve_created,
@@ -155,3 +157,23 @@ def test_map_that_is_partly_imported_is_not_resolved(key_map: KeyMap) -> None:
     key_map.lease("an import").write([], {IMPORTING: {"rows": 3}})
     with pytest.raises(UnfinishedImportError):
         resolve_not_created(key_map, list(unknown_creations(key_map)))
+
+
+def test_row_of_another_key_is_refused_in_whatever_case_its_id_is_written(key_map: KeyMap) -> None:
+    row_id = "0b6ff9c4-6f0b-4f4e-9d0a-2d4f5f1c8a11"
+    write(key_map, MapEntry(key_map.hashes.of_key(["obi"]), row_id=row_id))
+    record = ContactRowRecord.model_validate({"row": {"id": row_id, "columns": {}}})
+    with pytest.raises(CannotResolveError, match="has this row for another key"):
+        check_created(key_map, row_id.upper(), lambda _: record)
+
+
+def test_row_of_another_map_of_the_list_is_refused(key_map: KeyMap, client: CpaasClient) -> None:
+    unknown(key_map, "ada")
+    row_id = client.create_contact_row({NAME: "Obi"}).row.id
+    facts = key_map.facts
+    other = open_map(
+        key_map.database, conn_id=facts.conn_id, base_url=facts.base_url, table_id=facts.table_id, name="crm"
+    )
+    write(other, MapEntry(other.hashes.of_key(["obi"]), row_id=row_id))
+    with pytest.raises(CannotResolveError, match="The contact map 'crm' of connection 'cpaas_default' has this row"):
+        resolve_created(key_map, find_by_key(key_map, ["ada"]), row_id, client)

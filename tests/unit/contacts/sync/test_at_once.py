@@ -204,3 +204,30 @@ def test_lease_of_an_upsert_is_renewed_while_its_request_is_in_flight(
 
     upsert = RowUpsert(key_map, Requests(), "an upsert", SyncRules(), {})
     assert asyncio.run(upsert.run(key_map.hashes.of_key(["k9"]), {"k": "k9"})).created
+
+
+@pytest.mark.parametrize("known", [0, 4])
+def test_row_that_an_upsert_adds_while_source_is_read_is_deleted_by_the_next_run_only(
+    world: World, monkeypatch: pytest.MonkeyPatch, known: int
+) -> None:
+    class Requests:
+        async def run(self, call: Any) -> Any:
+            cells = call.fields["columns"]
+            return SimpleNamespace(row=SimpleNamespace(id=world.list.create(cells), columns=cells))
+
+        async def pause(self, seconds: float) -> None:
+            raise AssertionError("no other task uses the row")
+
+    def upsert() -> None:
+        key_map = key_map_of(world)
+        rows_of_tasks = RowUpsert(key_map, Requests(), "an upsert", SyncRules(), {})
+        asyncio.run(rows_of_tasks.run(key_map.hashes.of_key([ELSEWHERE]), {"k": ELSEWHERE}))
+
+    world.run(Step(rows(known)))
+    while_source_is_read(world, monkeypatch, upsert)
+    (ended,) = world.run(Step(rows(4), on_missing="delete"))
+    assert (ended.error, ended.report["deleted"], ended.report["missing_unchanged"]) == (None, 0, 1)
+    assert world.list.of_key(ELSEWHERE)
+    # The upsert changes nothing this time.
+    (again,) = world.run(Step(rows(4), on_missing="delete"))
+    assert (again.error, again.report["deleted"]) == (None, 1)

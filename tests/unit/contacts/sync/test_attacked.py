@@ -307,10 +307,26 @@ def test_share_of_rows_is_not_rounded_down_by_binary_fractions() -> None:
         check_changes(plan, max_changes=None, max_deletes=0.29)
 
 
+def test_share_of_less_than_one_percent_is_named_as_it_is() -> None:
+    plan = Plan(rows=1000, mapped=1000, missing_changes=6)
+    with pytest.raises(TooManyChangesError, match=r"allows 5 \(0\.5% of 1,000\)"):
+        check_changes(plan, max_changes=None, max_deletes=0.005)
+
+
 def test_both_rows_of_a_key_are_named_where_none_is_used(world: World) -> None:
     (ended,) = world.run(Step((("k1", "1", "1"), ("k2", "1", "1"), ("k1", "2", "1")), on_duplicate_key="none"))
     assert [line.number for line in ended.lines if line.outcome is RowOutcome.INVALID] == [1, 3]
     assert ended.report["created"] == 1
+
+
+def test_row_whose_key_is_that_of_an_invalid_row_does_not_name_it_as_used(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(World, "check_run", lambda *_: None)
+    world.list.types["a"] = "NUMBER"
+    (ended,) = world.run(Step((("k1", "x", "1"), ("k1", "2", "1"))))
+    reason = ended.lines[1].reason
+    assert (ended.report["created"], reason) == (0, "its key is that of row 1, and only the first row of a key counts")
 
 
 def test_cursor_stays_while_a_creation_is_unknown(world: World) -> None:

@@ -10,9 +10,11 @@ from dataclasses import replace
 import pytest
 
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
+from cpaas_provider.contacts.key_map.resolution import retry_rejected
 from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import sync as sync_module
 from cpaas_provider.database.database import Database, open_database
+from tests.unit.contacts.sync import model
 from tests.unit.contacts.sync.model import Ended, Fault, Step, World, sum_of
 from tests.unit.contacts.sync.test_attacked import rows
 
@@ -178,3 +180,55 @@ def test_rejected_row_below_the_cursor_stays_named_until_it_is_sent(
     with_versions(monkeypatch, ("k1", "2", 3), ("k2", "1", 2))
     (corrected,) = world.run(Step((), cursor=True))
     assert causes(corrected) == {}
+
+
+def test_row_that_mode_leaves_alone_stays_named_below_the_cursor_and_is_sent_in_another_mode(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_versions(monkeypatch, ("k1", "1", 1), ("k2", "1", 2))
+    world.run(Step((), cursor=True, mode="update"))
+    (again,) = world.run(Step((), cursor=True, mode="update"))
+    assert causes(again) == {"not_in_mode": 1, "failed_before_cursor": 1}
+    (upserted,) = world.run(Step((), cursor=True))
+    assert (upserted.report["created"], causes(upserted)) == (2, {})
+
+
+def test_resync_sends_rows_below_the_cursor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_versions(monkeypatch, ("k1", "1", 1), ("k2", "1", 2))
+    world.run(Step((), cursor=True))
+    (ended,) = world.run(Step((), cursor=True, resync=True))
+    assert (ended.report["updated"], ended.report["before_cursor"]) == (2, 0)
+    (again,) = world.run(Step((), cursor=True))
+    assert (again.report["requests"], again.report["before_cursor"]) == (0, 1)
+
+
+def test_retry_rejected_sends_rows_below_the_cursor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_versions(monkeypatch, ("k1", "1", 1), ("k2", "1", 2))
+    world.run(Step((), cursor=True, faults=(Fault.REJECTED,)))
+    (ended,) = world.run(Step((), cursor=True, retry_rejected=True))
+    assert (ended.report["created"], causes(ended)) == (1, {})
+    (again,) = world.run(Step((), cursor=True, retry_rejected=True))
+    assert (again.report["requests"], again.report["before_cursor"]) == (0, 1)
+
+
+def test_row_below_the_cursor_is_sent_after_retry_row(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_versions(monkeypatch, ("k1", "1", 1), ("k2", "1", 2))
+    world.run(Step((), cursor=True, faults=(Fault.REJECTED,)))
+    key_map = world.key_map
+    assert key_map is not None
+    assert retry_rejected(key_map, None) == (1, 0)
+    (ended,) = world.run(Step((), cursor=True))
+    assert (ended.report["created"], causes(ended)) == (1, {})
+
+
+def test_sync_of_other_columns_does_not_recount_the_rows_below_the_cursor(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_versions(monkeypatch, (None, "1", 1), ("k1", "1", 2))
+    world.run(Step((), cursor=True))
+    with monkeypatch.context() as other:
+        with_versions(other, ("k1", "2", 3))
+        other.setattr(model, "RULES", {name: model.RULES[name] for name in ("Key", "A")})
+        world.run(Step((), mode="update"))
+    (again,) = world.run(Step((), cursor=True))
+    assert causes(again)["failed_before_cursor"] == 1

@@ -190,7 +190,7 @@ def test_text_that_an_earlier_release_stored_leads_to_a_full_read(world: World, 
     key_map = world.key_map
     assert key_map is not None
     lease = key_map.lease("a task")
-    lease.write([], {"cursor": {"of": key_map.value("cursor")["of"], "value": older}})
+    lease.write([], {"cursor": {**key_map.value("cursor"), "value": older}})
     lease.release()
     ended = sync("8", "10")
     assert (ended.report["created"], ended.report["before_cursor"]) == (1, 0)

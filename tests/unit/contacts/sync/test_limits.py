@@ -113,6 +113,25 @@ def test_work_of_25_rejected_rows_alone_ends_within_the_ratio_and_is_not_sent_fo
     assert (third.report["requests"], third.report["rejected_before"]) == (0, 25)
 
 
+def test_cursor_does_not_pass_over_rejected_rows_that_the_next_run_sends_once_more(contacts: Contacts) -> None:
+    contacts.service.refused_values = ["bad"]
+    source = [{**row, "version": number} for number, row in enumerate(bad(25, 1))]
+    first = contacts.sync(source, cursor_column="version", max_failure_ratio=1.0)
+    assert (first.report["rejected"], first.error) == (25, None)
+    contacts.service.refused_values = []
+    again = contacts.sync(source, cursor_column="version")
+    assert (again.report["created"], again.report["complete"]) == (25, True)
+
+
+def test_cursor_passes_over_rows_that_two_runs_rejected(contacts: Contacts) -> None:
+    contacts.service.refused_values = ["bad"]
+    source = [{**row, "version": number} for number, row in enumerate(bad(25, 1))]
+    for _ in range(2):
+        contacts.sync(source, cursor_column="version", max_failure_ratio=1.0)
+    third = contacts.sync(source, cursor_column="version", max_failure_ratio=1.0)
+    assert (third.report["requests"], third.report["before_cursor"]) == (0, 24)
+    assert third.report["incomplete_because"] == {"rejected_before": 1, "failed_before_cursor": 24}
+
 def test_work_of_25_rejected_rows_beyond_the_ratio_names_each_and_fails(contacts: Contacts) -> None:
     contacts.service.refused_values = ["bad"]
     ended = contacts.sync(bad(25, 1))

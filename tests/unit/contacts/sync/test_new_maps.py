@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cpaas_provider.contacts.errors import SecondMapError, TooManyChangesError
+from cpaas_provider.contacts.errors import LeaseTakenError, SecondMapError, TooManyChangesError
 from cpaas_provider.contacts.key_map.maps import all_maps, check_new_map, is_list_of, open_map
 from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import sync as sync_module
@@ -58,6 +58,17 @@ def test_map_with_rejected_rows_only_does_not_count_as_filled(own: Database) -> 
     sync(World(own, "first"), rows(1), faults=(Fault.REJECTED,))
     assert sync(World(own, "second"), rows(1)).report["created"] == 1
     assert isinstance(sync(World(own, "first"), rows(2)).error, SecondMapError)
+
+
+def test_first_sync_is_refused_while_an_upsert_uses_another_map(own: Database) -> None:
+    upserts = open_map(own, conn_id="c", base_url=URL, table_id="t", name="upserts")
+    lease = upserts.row_lease("an upsert")
+    refused = sync(World(own, "first"), rows(2))
+    assert isinstance(refused.error, LeaseTakenError)
+    assert "an upsert uses the contact map 'upserts' of connection 'c'" in str(refused.error)
+    assert refused.requests == []
+    lease.release()
+    assert sync(World(own, "first"), rows(2)).report["created"] == 2
 
 
 def test_sync_that_creates_no_row_may_use_an_empty_map(own: Database) -> None:

@@ -20,8 +20,10 @@ from cpaas_provider.contacts.key_map.maps import open_map
 from cpaas_provider.contacts.key_map.overview import leases_of
 from cpaas_provider.contacts.sync.verify import RowComparer, TooManyGoneError, Verification, VerifyReport
 from cpaas_provider.database.database import Database
+from tests.row_service import RowService
 from tests.sandbox import Sandbox
 from tests.unit.contacts.listed import NAME, POINTS, TAGS
+from tests.unit.contacts.sync.real_syncs import COLUMNS, Contacts, rows
 
 ROWS = 12
 
@@ -205,3 +207,13 @@ def test_options_in_another_order_are_equal(contacts: List) -> None:
     contacts.client.update_contact_row(entry.row_id or "", {TAGS: ["a", "b", "c"]})
     report = contacts.verify()
     assert report.different == 0
+
+
+def test_sync_with_a_cursor_sends_what_was_mended(database: Database) -> None:
+    with RowService(COLUMNS) as service:
+        contacts = Contacts(service, database)
+        source = [{**row, "version": number} for number, row in enumerate(rows(3))]
+        contacts.sync(source, cursor_column="version")
+        contacts.change_elsewhere("k1", {"c_plan": "changed"})
+        assert contacts.verify(mend=True).mended == 1
+        assert contacts.sync(source, cursor_column="version").report["updated"] == 1

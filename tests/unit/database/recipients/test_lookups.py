@@ -11,7 +11,7 @@ import sqlalchemy
 
 from cpaas_provider.database.bulk import BATCH
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.database.recipients.lookups import DndCache
+from cpaas_provider.database.recipients.lookups import DndCache, PhoneRecord, PhoneRecordCache
 from cpaas_provider.database.schema.lookups import lookups
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -93,3 +93,13 @@ def test_concurrent_writes_of_the_same_lookups_succeed(database: Database) -> No
     assert cache.get_many(hashes, AT) == dict.fromkeys(hashes, True)
     with database.connect() as reading:
         assert reading.scalar(sqlalchemy.select(sqlalchemy.func.count()).select_from(lookups)) == len(hashes)
+
+
+def test_record_has_the_flag_that_a_campaign_looked_up_later(database: Database) -> None:
+    records, flags = PhoneRecordCache(database), DndCache(database)
+    one, other = _hashes(2)
+    found = PhoneRecord("MTN", "NG", ported=False, dnd=False)
+    flags.set_many({other: True}, AT - DAY)
+    records.set_many({one: found, other: found}, AT)
+    flags.set_many({one: True}, AT + DAY)
+    assert records.get_many([one, other], AT) == {one: found._replace(dnd=True), other: found}

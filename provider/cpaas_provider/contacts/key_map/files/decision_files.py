@@ -70,11 +70,18 @@ def read_decisions(key_map: KeyMap, source: Source, read_row: Callable[[str], An
             decisions.created.append((entry, found))
     # The rows are read only from a file that is right so far, because each costs a request.
     if not faults.counts:
-        for entry, row_id in decisions.created:
+        named, decisions.created = decisions.created, []
+        row_ids.clear()
+        for entry, found in named:
             try:
-                check_created(key_map, row_id, read_row)
+                row_id = check_created(key_map, found, read_row)
             except CannotResolveError as error:
                 faults.add(str(error).partition(". ")[0], lines[entry.key_hash])
+                continue
+            if row_id in row_ids:
+                faults.add("The row id is on an earlier line, too", lines[entry.key_hash])
+            row_ids.add(row_id)
+            decisions.created.append((entry, row_id))
     faults.refuse(source, "cannot be used. Nothing was changed.")
     return decisions
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cpaas_provider.api import errors as api_errors
@@ -110,6 +110,8 @@ class RowUpsert:
 
     :param owner: the task, as owner of the lease
     :param columns: the names of the list's columns, by id
+    :param values: what to store beside the rows of the map, with the intent
+    :param check_map: called once the task has its lease; raises if the map must get no row
     """
 
     key_map: KeyMap
@@ -117,6 +119,8 @@ class RowUpsert:
     owner: str
     rules: SyncRules
     columns: Mapping[str, str]
+    values: Mapping[str, Any] = field(default_factory=dict)
+    check_map: Callable[[], None] = lambda: None
 
     async def run(self, row_hash: bytes, cells: Mapping[str, Any]) -> SingleRow:
         """Create or update the row. Sends nothing if the list has these cells already.
@@ -133,6 +137,7 @@ class RowUpsert:
         # A service may ask for pauses that are longer than the lease.
         renewal = asyncio.create_task(_renew(lease))
         try:
+            self.check_map()
             return await self._upsert(lease, WorkItem(row_hash, 0, None, b"", cells))
         finally:
             renewal.cancel()
@@ -151,7 +156,7 @@ class RowUpsert:
                 return SingleRow(None if entry is None else entry.row_id)
             before = entry or MapEntry(item.key_hash)
             intent = requested(decision, item, before, lease)
-            if lease.write([Change(before, intent)]):
+            if lease.write([Change(before, intent)], self.values):
                 # Another task has changed the entry meanwhile: read it again.
                 continue
             intent = replace(intent, version=before.version + 1)
@@ -189,7 +194,9 @@ class RowUpsert:
         row_id = str(record.row.id if creates else intent.row_id)
         hashes = self.key_map.hashes
         after = in_step(item, before, row_id, self.rules, hashes, is_whole=decision.is_whole)
-        after = replace(after, raw_hash=None, version=intent.version + 1)
+        # The token shows a sync whether the row was written since it began.
+        token = lease.fencing_token
+        after = replace(after, raw_hash=None, fencing_token=token, version=intent.version + 1)
         is_other = creates and is_other_row(record.row.columns, decision.cells)
         if not is_other:
             try:

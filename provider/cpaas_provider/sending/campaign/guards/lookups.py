@@ -87,6 +87,8 @@ class PhoneLookups(Generic[R]):
     def __post_init__(self) -> None:
         self.made = 0
         """The number of lookups that returned something."""
+        self.asked = 0
+        """The number of lookups, also of those that failed. The service may charge for these, too."""
         self._failures = 0
         self._unstored: dict[bytes, R] = {}
 
@@ -151,6 +153,7 @@ class PhoneLookups(Generic[R]):
 
     async def _ask(self, number: str) -> R | None:
         """Look one number up, and count failures in a row."""
+        self.asked += 1
         try:
             found = await self.look_up(number)
         except FAILURES_OF_EVERY_NUMBER:
