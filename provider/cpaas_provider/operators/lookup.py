@@ -69,8 +69,8 @@ class BulkPhoneLookupOperator(CpaasOperator):
     :param phone_column: the column of the phone numbers
     :param include_columns: columns of the source to copy into the results file, as text
     :param lookup_ttl: how long a lookup is used again, as a timedelta or in seconds (templated)
-    :param max_lookups: highest number of lookups in one try, also of failed ones. ``None`` and ``unlimited`` set no limit
-        (templated)
+    :param max_lookups: highest number of lookups in one try, failed ones included. ``None`` and ``unlimited`` set no
+        limit (templated)
     :param max_failure_ratio: share of rows that may be invalid or fail, 0 to 1, before the task fails (templated)
     :param spool_path: a folder on the worker's disk for the rows. Default: the system's folder for temporary files
     :param progress_interval: seconds between progress log lines

@@ -132,6 +132,7 @@ def test_cursor_passes_over_rows_that_two_runs_rejected(contacts: Contacts) -> N
     assert (third.report["requests"], third.report["before_cursor"]) == (0, 24)
     assert third.report["incomplete_because"] == {"rejected_before": 1, "failed_before_cursor": 24}
 
+
 def test_work_of_25_rejected_rows_beyond_the_ratio_names_each_and_fails(contacts: Contacts) -> None:
     contacts.service.refused_values = ["bad"]
     ended = contacts.sync(bad(25, 1))
