@@ -327,6 +327,7 @@ class Campaign:
             to_decimal_or_none(options.price_per_page),
             unknown_units=self.plan.units(RecipientStatus.UNKNOWN)
             + sum(request.units for request in self._earlier_epochs if request.is_unknown),
+            resent_units=self.index.resent_units(),
         )
         spending.add_earlier(self.index.earlier_requests())
         spending.add_earlier(self._earlier_epochs)
