@@ -112,10 +112,10 @@ class SingleSendState(SendRequests):
         latest = latest_by_member(self.records)
         return {recipient: latest.get(member) for recipient, member in self.members.items()}
 
-    def rejected(self) -> list[str]:
-        """Return the recipients that the service rejected, and did not accept later."""
-        latest = self.latest().items()
-        return [recipient for recipient, record in latest if record is not None and record.state is State.REJECTED]
+    @property
+    def by_member(self) -> dict[bytes, str]:
+        """The recipients by their hashes in the journal."""
+        return {member: recipient for recipient, member in self.members.items()}
 
     # What the engine needs.
 

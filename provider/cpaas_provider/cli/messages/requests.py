@@ -109,7 +109,7 @@ def run_request(
             if unsent and not state.outcome().unknown:
                 warn("Nothing was sent: the command was stopped by Ctrl-C.")
                 raise SystemExit(STOPPED) from None
-            reports.record_outcome(state.outcome(), spec.recipients, state.rejected())
+            reports.record_outcome(state.outcome(), state.by_member)
     outcome = state.outcome()
     if outcome.unknown_recipients:
         _end_unknown(spec.operation, outcome, key)
