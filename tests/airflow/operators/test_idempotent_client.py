@@ -159,7 +159,7 @@ class TestLoop:
         ended = run_of(task_runner, own).run_try()
         assert (ended.state, requests(task_runner)) == ("failed", 1)
         assert "sent other content to 1 of 2 recipients" in ended.error
-        assert "give each call its own idempotency_key" in ended.error
+        assert "A call that was made is made again if its key changes" in ended.error
 
     def test_idempotency_key_allows_both_and_a_retry_repeats_neither(self, task_runner: TaskRunner) -> None:
         tries: list[int] = []

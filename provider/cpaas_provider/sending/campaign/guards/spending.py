@@ -97,8 +97,8 @@ class Spending:
     :param spent: the cost of accepted requests
     :param unpriced: units of accepted requests whose cost is not known
     :param unknown_units: units of requests of unknown outcome, which may have been charged
-    :param resent_units: units of requests of unknown outcome whose recipients were sent to again. The balance shows their
-        cost already
+    :param resent_units: units of requests of unknown outcome whose recipients were sent to again. The balance shows
+        their cost already
     """
 
     author_price: Decimal | None = None
