@@ -64,12 +64,13 @@ class Sent:
     partly: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Ports:
     """What the engine needs of a command."""
 
     stop: _CommandStop
     tracking: Tracking | None
+    resends: int = 0
     cli_address = ""
 
     def check_may_send(self) -> None:
