@@ -1106,6 +1106,8 @@ _MONEY: Mapping[str, Tests] = {
     "a request of unknown outcome counts as charged": (
         f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_unknown_requests_count_as_charged",
         f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_unknown_requests_count_as_charged_in_later_tries",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_each_resend_of_unknown_outcome_counts_as_charged",
+        f"{_AIRFLOW}campaigns/test_budget.py::TestMaxCharge::test_unknown_request_counts_as_charged_after_its_resend",
         f"{_CAMPAIGN}guards/test_budget.py::TestMinBalance::test_requests_of_unknown_outcome_count_as_charged",
     ),
     "of charge, fall of the balance and `price_per_page` the highest counts": (
@@ -1714,6 +1716,8 @@ _ALERTS: Mapping[str, Tests] = {
 _COMMANDS: Mapping[str, Tests] = {
     "a command whose outcome is unknown ends with status 3, and an accepted message with 0": (
         f"{_AIRFLOW}cli/test_messages.py::TestSendSms::test_lost_response_ends_with_its_own_status_and_advice",
+        f"{_AIRFLOW}cli/test_messages.py::TestIdempotencyKey::test_outcome_that_stays_unknown_after_its_resends_has_its_status",
+        f"{_AIRFLOW}cli/test_messages.py::TestOtp::test_outcome_is_unknown_if_the_records_cannot_be_read_either",
         f"{_AIRFLOW}cli/test_messages.py::TestOutput::test_message_that_was_accepted_ends_with_status_0",
         f"{_AIRFLOW}cli/test_messages.py::TestOutput::test_failed_output_after_an_accepted_message_is_reported_on_standard_error",
     ),

@@ -423,7 +423,10 @@ class SendOperator(CpaasOperator):
         raise NotImplementedError
 
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
-        """Return one try of the send."""
+        """Return one try of the send.
+
+        :param resumed: ``resends``: the number of resends that the try made before it was deferred
+        """
         from cpaas_provider.tasks.delivery.reports import ReportOptions
         from cpaas_provider.tasks.single.send import SendOptions, SingleSend
 
@@ -432,6 +435,7 @@ class SendOperator(CpaasOperator):
             options=self._build_spec(SendOptions, guards_run=True),
             report_options=self._build_spec(ReportOptions),
             runtime=runtime,
+            resends=resumed.get("resends", 0),
         )
 
 

@@ -252,7 +252,8 @@ class CampaignOperator(CpaasOperator):
     def make_attempt(self, runtime: TaskRuntime, **resumed: Any) -> Attempt:
         """Return one try of the campaign.
 
-        :param resumed: ``started_in_time``: the run was not stale when the campaign began, so it is not checked again
+        :param resumed: ``started_in_time``: the run was not stale when the campaign began, so it is not checked again;
+            ``resends``: the number of resends that the try made
         """
         from cpaas_provider.tasks.campaign.runner import CampaignRunner
 

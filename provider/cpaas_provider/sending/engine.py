@@ -55,6 +55,9 @@ class SendState(Protocol):
 class TryPorts(Protocol):
     """What a send needs of Airflow and of delivery tracking."""
 
+    resends: int
+    """The number of resends that the try has made, also before it was deferred."""
+
     @property
     def stop(self) -> StopSignal:
         """The stop signal of the try."""
@@ -105,7 +108,7 @@ class SendEngine:
 
     async def _resend(self, resolver: UnknownResolver, writer: JournalWriter) -> None:
         stop = self.ports.stop
-        for resend in range(MAX_RESENDS):
+        for resend in range(self.ports.resends, MAX_RESENDS):
             # What a probe established must not be lost while this try waits.
             await writer.flush()
             async with self.state.open_queue(self.client, stop, is_resend=True) as queue:
@@ -115,6 +118,8 @@ class SendEngine:
                 if resend:
                     await stop.sleep(backoff(resend, _FIRST_PAUSE))
                 await self._dispatch(queue, writer)
+            # Before the probe, which may defer the try.
+            self.ports.resends += 1
             await resolver.probe()
         resolver.end_resends()
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.sending.engine import SendEngine, TryPorts
-from cpaas_provider.sending.errors import PartlyRejectedError, ProbeLaterError
+from cpaas_provider.sending.errors import ProbeLaterError, SendingError, StoppedError, TrySupersededError
 from cpaas_provider.sending.journal.hashing import campaign_identity
 from cpaas_provider.sending.journal.journal import Journal
 from cpaas_provider.sending.journal.store import TryInfo
@@ -23,10 +24,10 @@ log = logging.getLogger(__name__)
 class SendReports(Delivery, Protocol):
     """What a single send needs of delivery tracking."""
 
-    def record_outcome(self, outcome: SendOutcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+    def record_outcome(self, outcome: SendOutcome, members: Mapping[bytes, str]) -> None:
         """Record the accepted requests. This may block.
 
-        :param rejected: the recipients that the service rejected from them
+        :param members: the recipients of this try, by their hashes in the journal
         """
 
 
@@ -37,7 +38,7 @@ class NoReports:
         """Return ``None``: the service sends no delivery reports."""
         return None
 
-    def record_outcome(self, outcome: SendOutcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+    def record_outcome(self, outcome: SendOutcome, members: Mapping[bytes, str]) -> None:
         """Record nothing."""
 
 
@@ -50,21 +51,23 @@ async def send_once(
     *,
     waits: bool = False,
 ) -> SendOutcome:
-    """Make the request to the remaining recipients, and resolve what is unknown. Record it for delivery tracking.
+    """Make the request to the remaining recipients, and resolve what is unknown.
+
+    What the service accepted is recorded for delivery tracking, also if the send fails.
 
     :param state: the recipients of the request, and what the journal knows of them
     :param ports: the stop signal, and what else the send needs of who makes it
     :param waits: whether to wait here while a probe may still establish an outcome
     :return: the outcome of all tries
     :raises CpaasError: when the request was rejected or not sent
-    :raises PartlyRejectedError: when the service accepted it for some recipients only. They are recorded all the same
+    :raises PartlyRejectedError: when the service accepted it for some recipients only
     :raises ProbeLaterError: when a probe may establish an outcome later
     :raises SendingError: when the send ended for another reason, see its subclasses
     """
 
     def record() -> SendOutcome:
         outcome = state.outcome()
-        reports.record_outcome(outcome, state.spec.recipients, state.rejected())
+        reports.record_outcome(outcome, state.by_member)
         return outcome
 
     engine = SendEngine(state, client, ports, policy)
@@ -78,8 +81,10 @@ async def send_once(
                     raise
                 log.warning("%s Waiting until %s.", later, later.until.isoformat(timespec="seconds"))
                 await ports.stop.sleep(max(0.0, (later.until - datetime.now(UTC)).total_seconds()))
-    except PartlyRejectedError:
-        await in_thread(record)
+    except (CpaasError, SendingError) as error:
+        # What was accepted is tracked also if the task fails, as no later try may follow.
+        if state.outcome().accepted and not isinstance(error, (ProbeLaterError, StoppedError, TrySupersededError)):
+            await in_thread(record)
         raise
     return await in_thread(record)
 

@@ -88,6 +88,11 @@ class SingleSendState(SendRequests):
         member_of = self.log.hasher.member_hasher(operation, channel_of(operation, self.spec.body))
         self.members = {recipient: member_of(recipient) for recipient in self.spec.recipients}
         self.has_requested = False
+        self.recipient_mark: str | None = None
+        """Stands for the recipient under every ``idempotency_key``, if the service knows requests by it."""
+        if self.journal.several and self.spec.is_known_by_recipient:
+            mark = self.log.hasher.member_hasher(operation.partition("/")[0])
+            self.recipient_mark = mark(self.spec.recipients[0]).hex()
 
     @property
     def records(self) -> Sequence[RequestRecord]:
@@ -102,6 +107,23 @@ class SingleSendState(SendRequests):
         members = set(self.members.values())
         return [record for record in records if not members.isdisjoint(record.members)]
 
+    @property
+    def other_requests(self) -> list[RequestRecord]:
+        """The requests that the task made to the same recipient under another ``idempotency_key``.
+
+        Empty if the service knows requests by their references.
+        """
+        if self.recipient_mark is None:
+            return []
+        members = set(self.members.values())
+        return [
+            record
+            for record in self.journal.records
+            if self.recipient_mark in (record.probe_snapshot or ())
+            and record.state not in _SENDABLE
+            and members.isdisjoint(record.members)
+        ]
+
     def outcome(self) -> SendOutcome:
         """Return the outcome so far."""
         left_out = self.spec.not_allowed, len(self.suppressed), len(self.frequency_capped)
@@ -112,10 +134,10 @@ class SingleSendState(SendRequests):
         latest = latest_by_member(self.records)
         return {recipient: latest.get(member) for recipient, member in self.members.items()}
 
-    def rejected(self) -> list[str]:
-        """Return the recipients that the service rejected, and did not accept later."""
-        latest = self.latest().items()
-        return [recipient for recipient, record in latest if record is not None and record.state is State.REJECTED]
+    @property
+    def by_member(self) -> dict[bytes, str]:
+        """The recipients by their hashes in the journal."""
+        return {member: recipient for recipient, member in self.members.items()}
 
     # What the engine needs.
 
@@ -172,6 +194,8 @@ class SingleSendState(SendRequests):
                 return
             spec = await stop.finish(self.spec.prepared(client), client)
             snapshots = [await stop.finish(probe.snapshot(client), client) for probe in spec.probes]
+            if self.recipient_mark is not None:
+                snapshots.append(self.recipient_mark)
             yield SingleSendQueue(self, spec, recipients, snapshots or None)
         finally:
             await self._release_unsent(recipients)
@@ -267,14 +291,19 @@ class SingleSendState(SendRequests):
     def accepted_ids(self) -> Mapping[str, set[str | None]]:
         """Return the service's ids of accepted requests, by reference.
 
-        Without a reference, what a probe finds may be of any request of the task, under any ``idempotency_key``.
+        Without a reference, what a probe finds may be of any request of the task, under any ``idempotency_key``. If a
+        later one to the same recipient is of unknown outcome, too, it proves nothing: ``None`` is among the ids.
         """
         ids = super().accepted_ids()
         if self.spec.carries_reference:
             return ids
         results = (record.result or {} for record in self.journal.records if record.state is State.ACCEPTED)
         known = {str(result["id"]) for result in results if result.get("id") is not None}
-        return {request.reference: ids.get(request.reference, set()) | known for request in self.unresolved()}
+        last = max((record.number for record in self.other_requests if record.is_unresolved), default=-1)
+        return {
+            request.reference: ids.get(request.reference, set()) | known | ({None} if last > request.number else set())
+            for request in self.unresolved()
+        }
 
     def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
         """Record the requests that a probe established to be accepted."""
@@ -354,7 +383,9 @@ class SingleSendQueue:
             values_hashes = b"".join(hasher.personalisation_hash(personal.get(recipient)) for recipient in batch)
         intent = state.log.new_intent(members, values_hashes, self.snapshots, operation=spec.operation)
         if any(record.is_unresolved for record in state.records if record.reference == intent.reference):
-            intent = replace(intent, previous_unknown=True)
+            # A duplicate may be of the same purchase under another key, too.
+            is_alone = all(other.body != state.body for other in state.other_requests)
+            intent = replace(intent, previous_unknown=is_alone)
         at = state.clock()
         size = size_of(LogEntry(at, tries.number, tries.clear_epoch, state.body, [intent]).as_text())
         if size > MAX_BYTES:

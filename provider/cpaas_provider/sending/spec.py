@@ -152,6 +152,8 @@ class SendSpec:
     not_allowed: int = field(default=0, kw_only=True)
     carries_reference: ClassVar[bool] = True
     """Whether the service knows the reference, so that what a probe finds can only be of a request with it."""
+    is_known_by_recipient: ClassVar[bool] = False
+    """Whether what the service says of a request may be about another one to the same recipient."""
 
     async def prepared(self, client: Client) -> Self:
         """Return the spec, completed by what must be read from the service before the intent."""

@@ -297,7 +297,9 @@ class IdempotentClient:
         if changed:
             raise AirflowFailException(
                 f"This task has sent other content to {changed} of {len(latest)} recipients of this call. "
-                "This call sent nothing. If both are wanted, give each call its own idempotency_key."
+                "This call sent nothing. If both are wanted, give this call an idempotency_key of its own. A call that "
+                "was made is made again if its key changes. If that cannot be avoided, do not clear this task: send "
+                "the rest in a new run."
             )
 
     @property

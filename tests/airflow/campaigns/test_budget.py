@@ -86,6 +86,21 @@ class TestMaxCharge:
         again = run.clear().run_try()
         assert (again.state, requests(task_runner)) == ("failed", 5)
 
+    def test_each_resend_of_unknown_outcome_counts_as_charged(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "cut_after"))
+        run = sms(task_runner, rows(4), max_charge=10 * PRICE, on_unknown="resend", price_per_page=PRICE)
+        failed = run.run_try()
+        assert (failed.state, task_runner.sandbox.counters()["charged"]) == ("failed", 10 * PRICE)
+        assert "0 was charged, and up to 40 for requests of unknown outcome" in failed.error
+
+    def test_unknown_request_counts_as_charged_after_its_resend(self, task_runner: TaskRunner) -> None:
+        limit_batches(task_runner)
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=4))
+        run = sms(task_runner, rows(4), max_charge=6 * PRICE, on_unknown="resend", price_per_page=PRICE)
+        for ended in (run.run_try(), run.clear().run_try()):
+            assert (ended.state, counts(ended.report)) == ("failed", {"sent": 2, "unknown_recipients": 2})
+            assert task_runner.sandbox.counters()["charged"] == 6 * PRICE
+
 
 class TestMinBalance:
     def test_campaign_stops_before_the_balance_falls_below_min_balance(self, task_runner: TaskRunner) -> None:

@@ -16,11 +16,12 @@ import yaml
 from airflow.models.log import Log
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance
-from airflow.sdk import timezone
+from airflow.sdk import task, timezone
 from airflow.state.metastore import MetastoreBackend
 from airflow.utils.session import create_session
 from sqlalchemy import delete, select, update
 
+from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.contacts import CreateContactRowOperator
 from cpaas_provider.operators.otp import RequestOtpOperator
@@ -572,6 +573,24 @@ def test_list_of_several_operations_says_where_to_look_for_each(task_runner: Tas
     assert "Unresolved: 4 requests to 4 recipients and for 1 row." in said
     ways = f"send_sms and buy_airtime {BY_REFERENCE}, {WORDED['request_otp'][1]}, {WORDED['create_contact_row'][1]}. Th"
     assert f"Look for them in the service's own records: {ways}" in said
+
+
+@pytest.mark.usefixtures("no_probe_wait")
+def test_list_says_how_to_find_passcodes_of_the_idempotent_client(task_runner: TaskRunner, journal: Journal) -> None:
+    @task(task_id="do")
+    def request() -> None:
+        with CpaasHook().get_idempotent_client() as client:
+            client.request_otp(phone("single"))
+
+    with new_dag() as dag:
+        request()
+    task_runner.sandbox.control(*fault("request_otp", "cut_before", times=1))
+    run = Run(task_runner, dag)
+    assert run.run_try().state == "failed"
+    ways = f"requests by recipient and start time, messages and purchases also {BY_REFERENCE}"
+    assert f"Look for them in the service's own records: {ways}. Then" in journal("list").out
+    resolved = journal("resolve", "--sent", dag.dag_id, run.run_id, "do", "--yes")
+    assert "Without --id the task's result has no id" in resolved.out
 
 
 def in_flight(task_runner: TaskRunner) -> tuple[Run, list[str]]:

@@ -350,6 +350,36 @@ class TestIdempotencyKey:
         assert sms(keyed, "--idempotency-key", "monday", "--resend-unknown").status == 0
         assert len(task_runner.inbox_items("sms", digits("ada"))) == 2
 
+    def test_recipient_added_to_a_changed_message_is_reported_as_sent_to(
+        self, keyed: Cli, task_runner: TaskRunner
+    ) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert sms(keyed, "--idempotency-key", "monday").status == 3
+        both = (phone("ada"), phone("obi"))
+        changed = sms(keyed, "--idempotency-key", "monday", to=both, text="Meet at one")
+        assert (changed.status, "had other content" in changed.err) == (1, True)
+        assert "Nothing was sent" not in changed.err
+        assert "accepted this content for 1 other recipient, references: cpaas-" in changed.err
+        assert [len(task_runner.inbox_items("sms", digits(name))) for name in ("ada", "obi")] == [1, 1]
+
+    def test_outcome_that_stays_unknown_after_its_resends_has_its_status(
+        self, keyed: Cli, task_runner: TaskRunner
+    ) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "cut_after"))
+        assert sms(keyed, "--idempotency-key", "monday").status == 3
+        resent = sms(keyed, "--idempotency-key", "monday", "--resend-unknown")
+        assert (resent.status, "retry of the task" in resent.err) == (3, False)
+        assert "Do not simply run the command again" in resent.err
+
+    def test_unknown_outcome_has_its_status_if_its_resend_is_not_sent(
+        self, keyed: Cli, task_runner: TaskRunner
+    ) -> None:
+        task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
+        assert sms(keyed, "--idempotency-key", "monday").status == 3
+        task_runner.sandbox.control(*fault("send_sms", "rate_limit", retry_after=3600))
+        resent = sms(keyed, "--idempotency-key", "monday", "--resend-unknown")
+        assert (resent.status, "Outcome unknown: request cpaas-" in resent.err) == (3, True)
+
     def test_request_that_was_not_sent_is_sent_by_the_next_run(self, keyed: Cli, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", max_retries=0, host="http://127.0.0.1:9")
         assert sms(keyed, "--idempotency-key", "monday").status == 1
@@ -627,6 +657,12 @@ class TestOtp:
 
         monkeypatch.setattr(otp, "_PROBE_SECONDS", 0)
         task_runner.sandbox.control(*fault("request_otp", "cut_before", times=1))
+        said = self.request(cli)
+        assert (said.status, "get a second passcode" in said.err) == (3, True)
+
+    def test_outcome_is_unknown_if_the_records_cannot_be_read_either(self, cli: Cli, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("request_otp", "cut_after", times=1))
+        task_runner.sandbox.control(*fault("find_otps", "rate_limit", after=1, retry_after=3600))
         said = self.request(cli)
         assert (said.status, "get a second passcode" in said.err) == (3, True)
 

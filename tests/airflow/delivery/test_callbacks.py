@@ -183,6 +183,30 @@ class TestSingleSend:
         assert received.counts(reference) == (0, 0, 2)
         assert received.recipients(reference) == {"2348031000001", "2348031000002"}
 
+    def test_track_recipients_records_recipients_that_a_later_try_sends_to(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
+        task_runner.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
+        first, second = "+2348031000001", "+2348031000002"
+        with new_dag() as dag:
+            SendSmsOperator(task_id="send", recipients=[first], content="Hello", track_recipients=True)
+        run = Run(task_runner, dag)
+        run.run_try()
+        earlier, later = run.change(recipients=[first, second]).clear().run_try().result["references"]
+        assert [received.recipients(reference) for reference in (earlier, later)] == [{first[1:]}, {second[1:]}]
+
+    def test_track_recipients_records_no_recipient_for_a_request_to_another_one(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
+        task_runner.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
+        with new_dag() as dag:
+            SendSmsOperator(task_id="send", recipients=["+2348031000001"], content="Hello")
+        run = Run(task_runner, dag)
+        run.run_try()
+        run.change(recipients=["+2348031000002"], track_recipients=True).clear()
+        earlier, later = run.run_try().result["references"]
+        assert [received.recipients(reference) for reference in (earlier, later)] == [set(), {"2348031000002"}]
+
     def test_callback_url_is_in_no_log_and_no_result(self, task_runner: TaskRunner, received: Received) -> None:
         done = run_operator(task_runner, SendSmsOperator, **SMS)
         assert not shown_callbacks(task_runner, done)

@@ -185,6 +185,16 @@ class TestPasscodes:
         assert (waiting.state, done.state, done.number) == ("deferred", "success", 1)
         assert [one["id"] for one in OTP.inbox_items(task_runner)] == [done.result["id"]]
 
+    def test_resends_of_a_try_are_counted_over_its_deferrals(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control(*fault("request_otp", "cut_before"))
+        run = OTP.run(task_runner, unknown_timeout=20, on_unknown="resend")
+        ended = run.run_try()
+        for _ in range(6):
+            if ended.state == "deferred":
+                ended = run.backdate_requests(seconds=20).fire_trigger(early=True).run_try()
+        assert (ended.state, OTP.requests(task_runner)) == ("up_for_retry", 5)
+        assert "It was sent 4 more times in this try" in ended.error
+
     def test_request_is_not_sent_if_earlier_records_cannot_be_read(self, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("find_otps", "error_500", times=5))
         run = OTP.run(task_runner)

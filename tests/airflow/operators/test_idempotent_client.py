@@ -20,6 +20,7 @@ from airflow.utils.types import DagRunType
 from cpaas_provider.hooks.cpaas import CpaasHook
 from cpaas_provider.sending.journal import writer
 from cpaas_provider.sending.journal.journal import Journal
+from cpaas_provider.sending.requests.probes import OtpRecordProbe
 from cpaas_provider.tasks.airflow.store import TaskStateStore
 from cpaas_provider.tasks.idempotent_client import AsyncIdempotentClient
 from tests.airflow.harness.task_runner import TaskRunner, fault, phone
@@ -158,7 +159,7 @@ class TestLoop:
         ended = run_of(task_runner, own).run_try()
         assert (ended.state, requests(task_runner)) == ("failed", 1)
         assert "sent other content to 1 of 2 recipients" in ended.error
-        assert "give each call its own idempotency_key" in ended.error
+        assert "A call that was made is made again if its key changes" in ended.error
 
     def test_idempotency_key_allows_both_and_a_retry_repeats_neither(self, task_runner: TaskRunner) -> None:
         tries: list[int] = []
@@ -322,6 +323,49 @@ class TestUnknownOutcome:
         (lost, payment), retried = tries
         assert (lost, payment is None, requests(task_runner, "request_otp")) == (None, False, 2)
         assert retried == [None, payment]
+
+    def test_passcode_of_a_later_unknown_request_is_no_proof_of_an_earlier_one(self, task_runner: TaskRunner) -> None:
+        tries: list[list[Any]] = []
+
+        async def kill(*given: Any) -> None:
+            raise RuntimeError("as after a kill")
+
+        def own() -> None:
+            tries.append([])
+            with pytest.MonkeyPatch.context() as patched, CpaasHook().get_idempotent_client(**options) as client:
+                for key, kind in (("login", "cut_before"), ("payment", "cut_after")):
+                    if len(tries) == 1:
+                        task_runner.sandbox.control(*fault("request_otp", kind, times=1))
+                    if len(tries) == 1 and key == "payment":
+                        patched.setattr(OtpRecordProbe, "check", kill)
+                    tries[-1].append(client.request_otp(RECIPIENTS[0], idempotency_key=key)["id"])
+
+        options: dict[str, Any] = {"on_unknown": "skip", "unknown_timeout": 0}
+        first, second = run_of(task_runner, own).run_to_end()
+        assert (first.state, second.state, requests(task_runner, "request_otp")) == ("up_for_retry", "success", 2)
+        login, payment = tries[1]
+        assert (login, payment is None) == (None, False)
+
+    def test_duplicate_of_another_purchase_is_no_proof_of_an_unknown_one(self, task_runner: TaskRunner) -> None:
+        def own() -> None:
+            with CpaasHook().get_idempotent_client(on_unknown="resend") as client:
+                client.buy_airtime("MTN", 100, RECIPIENTS[0], idempotency_key="first")
+                task_runner.sandbox.control(*fault("buy_airtime", "cut_before", times=1))
+                client.buy_airtime("MTN", 100, RECIPIENTS[0], idempotency_key="second")
+
+        ended = run_of(task_runner, own).run_try()
+        assert (ended.state, requests(task_runner, "buy_airtime")) == ("up_for_retry", 3)
+        assert "did not buy it again" in ended.error
+
+    def test_duplicate_after_a_purchase_of_another_amount_is_proof(self, task_runner: TaskRunner) -> None:
+        def own() -> None:
+            with CpaasHook().get_idempotent_client(on_unknown="resend") as client:
+                client.buy_airtime("MTN", 100, RECIPIENTS[0], idempotency_key="first")
+                task_runner.sandbox.control(*fault("buy_airtime", "cut_after", times=1))
+                client.buy_airtime("MTN", 200, RECIPIENTS[0], idempotency_key="second")
+
+        ended = run_of(task_runner, own).run_try()
+        assert (ended.state, requests(task_runner, "buy_airtime")) == ("success", 3)
 
     def test_killed_task_leaves_its_request_unknown_for_the_retry(self, task_runner: TaskRunner) -> None:
         def own() -> None:

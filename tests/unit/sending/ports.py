@@ -50,6 +50,7 @@ class Ports:
     stop: StopSignal = field(default_factory=StopSignal)
     check: Callable[[], object] = bool
     cli_address: str = "DAG_ID RUN_ID TASK_ID"
+    resends: int = 0
 
     def check_may_send(self) -> None:
         self.check()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from cpaas_provider.sending.errors import PartlyRejectedError
+from cpaas_provider.api.errors import CpaasUnknownOutcomeError
+from cpaas_provider.sending.errors import PartlyRejectedError, UnknownOutcomeError
 from cpaas_provider.sending.send import NoReports, open_memory_journal, send_once
 from cpaas_provider.sending.single import SingleSendState
 from cpaas_provider.sending.spec import OnUnknown, SendOutcome, UnknownPolicy
@@ -25,11 +27,22 @@ class ReportsInSlowDatabase(NoReports):
         self._loop = loop
         self.recorded: list[tuple[int, Sequence[str]]] = []
 
-    def record_outcome(self, outcome: SendOutcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+    def record_outcome(self, outcome: SendOutcome, members: Mapping[bytes, str]) -> None:
         has_run = threading.Event()
         self._loop.call_soon_threadsafe(has_run.set)
         assert has_run.wait(5), "the event loop stands still"
+        rejected = [members[member] for entry in outcome.accepted for member in entry.left_out]
         self.recorded.append((outcome.sent, rejected))
+
+
+class Recorder(NoReports):
+    """Delivery tracking that has the recipients of each accepted request."""
+
+    def __init__(self) -> None:
+        self.recorded: list[list[str]] = []
+
+    def record_outcome(self, outcome: SendOutcome, members: Mapping[bytes, str]) -> None:
+        self.recorded += [[members[member] for member in entry.members] for entry in outcome.accepted]
 
 
 async def recorded_sends(*rejected: str) -> list[tuple[int, Sequence[str]]]:
@@ -47,3 +60,21 @@ async def recorded_sends(*rejected: str) -> list[tuple[int, Sequence[str]]]:
 @pytest.mark.parametrize("rejected", [(), (OBI,)], ids=["accepted", "partly rejected"])
 def test_event_loop_runs_while_the_outcome_is_recorded(rejected: tuple[str, ...]) -> None:
     assert asyncio.run(recorded_sends(*rejected)) == [(2 - len(rejected), list(rejected))]
+
+
+def test_accepted_request_is_recorded_although_an_earlier_one_is_unknown() -> None:
+    reports = Recorder()
+    journal = open_memory_journal(["secret"])
+
+    def respond(fields: dict[str, Any]) -> Answer:
+        if fields["recipients"] == [ADA]:
+            raise CpaasUnknownOutcomeError("The response is lost.")
+        return Answer({"id": "1"}, (), None)
+
+    for recipients, recorded in (((ADA,), []), ((ADA, OBI), [[OBI]])):
+        state = SingleSendState(WorldSpec("send_sms", recipients, {}, world=World()), journal, reports)
+        with pytest.raises(UnknownOutcomeError):
+            asyncio.run(
+                send_once(state, FunctionClient(respond), Ports(), reports, UnknownPolicy(OnUnknown.FAIL))
+            )
+        assert reports.recorded == recorded

@@ -57,7 +57,7 @@ class AllowedRecipients:
                 self._domains.add(text[1:].lower())
             elif text:
                 try:
-                    self._recipients.add(read(text))
+                    self._recipients.add(recipient_key(read(text)))
                 except InvalidRecipientError as error:
                     raise CpaasConfigurationError(f"allowed_recipients: entry {place} {error}.") from None
 
@@ -66,7 +66,8 @@ class AllowedRecipients:
         if "@" not in recipient:
             return recipient.removeprefix("+") in self._recipients
         # +ada@example.com is another mailbox than ada@example.com.
-        return recipient in self._recipients or recipient.rpartition("@")[2].lower() in self._domains
+        address = recipient_key(recipient)
+        return address in self._recipients or address.rpartition("@")[2] in self._domains
 
 
 @dataclass(frozen=True)

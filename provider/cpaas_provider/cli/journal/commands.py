@@ -22,6 +22,7 @@ from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.cli.journal.tracking import record_in_database
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import READABLE, aside, confirm, print_lines, print_record, say, to_iso_time, warn
+from cpaas_provider.sending.journal.journal import SEVERAL_OPERATIONS
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, NOTHING_SENT_KEY, RequestRecord, State
 from cpaas_provider.sending.journal.resolution import (
     NOTHING_CHANGED,
@@ -34,7 +35,7 @@ from cpaas_provider.sending.journal.view import JournalView, StateSummary
 from cpaas_provider.tasks.airflow.task_states import read_next_run
 
 # Operations whose result id a later task needs.
-_NEEDED_BY_ID = {"request_otp", "create_contact_row"}
+_NEEDED_BY_ID = {"request_otp", "create_contact_row", SEVERAL_OPERATIONS}
 _UNRESOLVED = (State.UNKNOWN, State.PENDING)
 FEW = 1
 """Up to this many requests are shown in full. Of a larger journal, unresolved requests and counts are shown."""
@@ -43,7 +44,7 @@ _OF_A_CAMPAIGN = (
     *("reference", "state", "recipients", "try", "started_at", "next_probe", "resolution", "result_id", "reason"),
 )
 _COPIED = frozenset({"reference", "result_id"})
-_PROBED = {"send_sms", "send_email", "request_otp", "buy_airtime"}
+_PROBED = {"send_sms", "send_email", "request_otp", "buy_airtime", SEVERAL_OPERATIONS}
 """The operations whose unknown outcome a probe may establish."""
 _CONSEQUENCE = "After a clear, the task sends again to every recipient that [cpaas] database does not have."
 _ALL_UNKNOWN = (

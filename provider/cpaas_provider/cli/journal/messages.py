@@ -9,6 +9,7 @@ from cpaas_provider.api.amounts import span
 from cpaas_provider.cli.journal.instances import Found, Instance
 from cpaas_provider.database.leases import LEASE
 from cpaas_provider.sending.errors import join_references
+from cpaas_provider.sending.journal.journal import SEVERAL_OPERATIONS
 from cpaas_provider.sending.journal.model import RequestRecord
 from cpaas_provider.sending.journal.resolution import Resolution, ResolutionResult, count_recipients
 from cpaas_provider.sending.journal.view import StateSummary
@@ -21,6 +22,8 @@ _BY_REFERENCE = "by reference (the service's external_ref, unless the task sets 
 # After a lost journal the reference is a new one, and the service has another.
 _AFTER_LOSS = "by recipient, before the task was cleared"
 _FOUND = {
+    # Some of them are passcodes, which carry no reference.
+    SEVERAL_OPERATIONS: f"by recipient and start time, messages and purchases also {_BY_REFERENCE}",
     "request_otp": "by recipient and start time",
     _ROW: "by cells and start time",
 }
@@ -77,7 +80,7 @@ def _ways_to_find(entries: Sequence[RequestRecord]) -> str:
     ways: dict[str, list[str]] = {}
     for operation, is_lost in dict.fromkeys((entry.operation, entry.started_at is None) for entry in entries):
         way = _AFTER_LOSS if is_lost else _FOUND.get(operation, _BY_REFERENCE)
-        ways.setdefault(way, []).append(operation)
+        ways.setdefault(way, []).append("requests" if operation == SEVERAL_OPERATIONS else operation)
     return ", ".join(f"{' and '.join(operations)} {way}" for way, operations in ways.items())
 
 

@@ -8,10 +8,12 @@ import secrets
 import signal
 import socket
 from argparse import Namespace
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.cli.messages.suppressions import all_suppressed
 from cpaas_provider.cli.messages.tracking import Tracking
 from cpaas_provider.cli.running import STOPPED, UNKNOWN
@@ -19,10 +21,18 @@ from cpaas_provider.cli.terminal import warn
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.registry import CampaignKey, open_campaign
 from cpaas_provider.hooks.connection import CpaasConnection
-from cpaas_provider.sending.errors import ChangedBodyError, PartlyRejectedError, StoppedError
+from cpaas_provider.sending.errors import (
+    ChangedBodyError,
+    PartlyRejectedError,
+    ProbeFailedError,
+    ResendLimitError,
+    StoppedError,
+    UnknownOutcomeError,
+    join_references,
+)
 from cpaas_provider.sending.journal.hashing import campaign_identity
 from cpaas_provider.sending.journal.journal import Journal
-from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.journal.model import RequestRecord, State, members_of
 from cpaas_provider.sending.journal.store import TryInfo
 from cpaas_provider.sending.resolver import describe_unknown
 from cpaas_provider.sending.send import NoReports, SendReports, open_memory_journal, send_once
@@ -54,12 +64,13 @@ class Sent:
     partly: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Ports:
     """What the engine needs of a command."""
 
     stop: _CommandStop
     tracking: Tracking | None
+    resends: int = 0
     cli_address = ""
 
     def check_may_send(self) -> None:
@@ -92,6 +103,7 @@ def run_request(
     with _open_journal(spec, key, args.conn_id, connection, database) as journal, _stopped_by_signals() as stop:
         reports = tracking or NoReports()
         state = SingleSendState(spec, journal, reports, suppressions=suppressions)
+        earlier = {record.number for record in journal.records}
         partly = None
         try:
             asyncio.run(_run(state, connection, _Ports(stop, tracking), reports, policy))
@@ -99,17 +111,24 @@ def run_request(
             rejected = [entry for entry in state.records if entry.state is State.REJECTED]
             partly = rejected[-1].reason if rejected else None
         except ChangedBodyError:
-            raise SystemExit(
-                "An earlier run with this --idempotency-key had other content, and its outcome is unknown. Nothing "
-                "was sent. Use the same content, or another key."
-            ) from None
+            outcome = state.outcome()
+            if earlier.issuperset(entry.number for entry in outcome.unknown):
+                sent = [entry for entry in outcome.accepted if entry.number not in earlier]
+                raise SystemExit(_describe_changed(sent)) from None
+        except (ProbeFailedError, ResendLimitError, UnknownOutcomeError):
+            # They advise what to do with a task. The unknown outcome is described below.
+            pass
+        except CpaasError as error:
+            if not state.outcome().unknown_recipients:
+                raise
+            warn(str(error))
         except (StoppedError, KeyboardInterrupt, asyncio.CancelledError):
             unsent = set(state.remaining(state.latest())) - state.suppressed
             # Those that an earlier run sent to make no success of a run that did not send to the others.
             if unsent and not state.outcome().unknown:
                 warn("Nothing was sent: the command was stopped by Ctrl-C.")
                 raise SystemExit(STOPPED) from None
-            reports.record_outcome(state.outcome(), spec.recipients, state.rejected())
+            reports.record_outcome(state.outcome(), state.by_member)
     outcome = state.outcome()
     if outcome.unknown_recipients:
         _end_unknown(spec.operation, outcome, key)
@@ -124,6 +143,22 @@ async def _run(
 ) -> None:
     async with ports.stop.cancelling(), await asyncio.to_thread(connection.make_async_client) as client:
         await send_once(state, client, ports, reports, policy, waits=True)
+
+
+def _describe_changed(sent: Sequence[RequestRecord]) -> str:
+    """Return that an earlier run with the key had other content, and what this run sent.
+
+    :param sent: the requests of this run that the service accepted
+    """
+    words = "An earlier run with this --idempotency-key had other content, and its outcome is unknown."
+    if not sent:
+        return f"{words} Nothing was sent. Use the same content, or another key."
+    return (
+        f"{words} Its recipients were not sent to again. The service accepted this content for "
+        f"{counted(len(members_of(sent)), 'other recipient')}, references: "
+        f"{join_references([entry.reference for entry in sent])}. To send to the recipients of the earlier run, name "
+        "them alone, and use the same content, or another key."
+    )
 
 
 def _end_unknown(operation: str, outcome: SendOutcome, key: str | None) -> None:

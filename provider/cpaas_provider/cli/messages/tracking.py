@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
@@ -85,12 +85,11 @@ class Tracking:
         """Return where the service sends the delivery reports of a request."""
         return None if self._receiver is None else self._receiver.url(reference, reference, recipients)
 
-    def record_outcome(self, outcome: SendOutcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+    def record_outcome(self, outcome: SendOutcome, members: Mapping[bytes, str]) -> None:
         """Record the accepted requests, each of which is a campaign by itself.
 
-        :param rejected: the recipients that the service rejected from them
+        :param members: the recipients of this run, by their hashes in the journal
         """
-        keys = tuple(normalise_recipient(recipient) or recipient for recipient in rejected)
         if self.endpoint is None or outcome.earlier:
             return
 
@@ -98,6 +97,8 @@ class Tracking:
             number = len(entry.members)
             send = TrackedSend(entry.reference, self._operation, self._conn_id, DAG_ID, self._run_id, self._command, -1)
             record_send_started(connection, send)
+            rejected = [members[member] for member in entry.left_out if member in members]
+            keys = tuple(normalise_recipient(recipient) or recipient for recipient in rejected)
             request = SentRequest(entry.reference, number, (entry.result or {}).get("id"), keys)
             record_requests(connection, entry.reference, self._conn_id, [request])
             record_send_finished(connection, entry.reference, number)

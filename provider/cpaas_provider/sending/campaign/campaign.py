@@ -327,6 +327,7 @@ class Campaign:
             to_decimal_or_none(options.price_per_page),
             unknown_units=self.plan.units(RecipientStatus.UNKNOWN)
             + sum(request.units for request in self._earlier_epochs if request.is_unknown),
+            resent_units=self.index.resent_units(),
         )
         spending.add_earlier(self.index.earlier_requests())
         spending.add_earlier(self._earlier_epochs)
@@ -374,10 +375,12 @@ class Campaign:
         failures = f"{counted(rejected, 'recipient')} rejected and {counted(invalid, 'invalid row')}"
         if not_looked_up:
             failures += f", and {counted(not_looked_up, 'recipient')} not sent to because the lookup failed"
+        others = " or left out by a guard" if any(counts[status] for status in LEFT_OUT) else ""
+        if unknown := counts[RecipientStatus.UNKNOWN]:
+            others += f", but {counted(unknown, 'recipient')} of unknown outcome"
         message = (
             f"{failures}, of {total:,}: more than max_failure_ratio ({self.options.max_failure_ratio:g}) "
-            "allows. All other recipients were sent "
-            f"to{' or left out by a guard' if any(counts[status] for status in LEFT_OUT) else ''}. "
+            f"allows. All other recipients were sent to{others}. "
             + (
                 "The results file has each of them with its reason."
                 if self.options.outcome_file

@@ -270,13 +270,35 @@ class JournalIndex(SendRequests):
         return spent, (last[0] if last else None), requests
 
     def earlier_requests(self) -> list[EarlierRequest]:
-        """Return the requests that were accepted or are of unknown outcome, in the order in which they were started."""
+        """Return the requests that were accepted or are of unknown outcome, in the order in which they were started.
+
+        One of unknown outcome may have been charged, also if a resend to its recipients was accepted.
+        """
         rows = self.plan.database.execute(
-            """SELECT at, sum(coalesce(pages, 1)), charge, balance, status = ? FROM recipient
-            JOIN request ON number = request WHERE status IN (?, ?) GROUP BY number ORDER BY at, number""",
-            (RecipientStatus.UNKNOWN, RecipientStatus.SENT, RecipientStatus.UNKNOWN),
+            """SELECT at, sum(coalesce(pages, 1)), charge, balance, 0, number FROM recipient
+            JOIN request ON number = request WHERE status = ? GROUP BY number
+            UNION ALL
+            SELECT at, sum(coalesce(pages, 1)), NULL, NULL, 1, number FROM recipient_request AS sent
+            JOIN request ON number = sent.request
+            LEFT JOIN recipient ON recipient.member = sent.member AND status != ?
+            WHERE state = ? GROUP BY number
+            ORDER BY at, number""",
+            (RecipientStatus.SENT, RecipientStatus.DUPLICATE, _UNKNOWN),
         )
-        return [EarlierRequest(*row) for row in rows]
+        return [EarlierRequest(*row[:-2], is_unknown=bool(row[-2])) for row in rows]
+
+    def resent_units(self) -> int:
+        """Return the billable units of requests of unknown outcome whose recipients were sent to again.
+
+        Each of these requests may have been charged beside the newest one.
+        """
+        query = """SELECT coalesce(sum(coalesce(pages, 1)), 0) FROM recipient_request AS sent
+            JOIN request ON number = sent.request
+            LEFT JOIN recipient ON recipient.member = sent.member AND status != ?
+            WHERE state = ? AND NOT (status IS ? AND recipient.request IS number)"""
+        arguments = (RecipientStatus.DUPLICATE, _UNKNOWN, RecipientStatus.UNKNOWN)
+        units: int = self.plan.database.execute(query, arguments).fetchone()[0]
+        return units
 
     def earlier_epochs(self) -> list[EarlierRequest]:
         """Return the like requests before the clears after which all recipients are sent to again."""

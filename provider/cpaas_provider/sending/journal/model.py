@@ -356,6 +356,11 @@ class RequestRecord:
         return self.outcome.goes_to(members) if self.outcome else members
 
     @property
+    def left_out(self) -> list[bytes]:
+        """The hashes of the recipients that the service rejected from it."""
+        return split_members(self.outcome.left_out) if self.outcome else []
+
+    @property
     def state(self) -> State:
         """The state of the request."""
         return self.outcome.state if self.outcome else State.PENDING

@@ -40,6 +40,7 @@ class OtpSpec(SendSpec):
     """One request for a passcode, checked and complete."""
 
     carries_reference = False
+    is_known_by_recipient = True
 
     def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
         """Return the request."""
@@ -92,6 +93,8 @@ class OtpRequest(SingleRequest):
 @dataclass(frozen=True, kw_only=True)
 class AirtimeSpec(SendSpec):
     """One purchase of airtime, checked and complete."""
+
+    is_known_by_recipient = True
 
     network: str
     amount: Any

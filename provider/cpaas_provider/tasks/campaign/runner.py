@@ -70,17 +70,21 @@ class CampaignRunner(BulkAttempt):
     """One try of a campaign. It is also what the engine needs of the try.
 
     :param started_in_time: whether the campaign began in time before the task was deferred, so that it is not late now
+    :param resends: the number of resends that the try made before it was deferred
     """
 
     is_send = True
     metrics = CAMPAIGN
 
-    def __init__(self, spec: CampaignSpec, runtime: TaskRuntime, *, started_in_time: bool = False) -> None:
+    def __init__(
+        self, spec: CampaignSpec, runtime: TaskRuntime, *, started_in_time: bool = False, resends: int = 0
+    ) -> None:
         super().__init__(runtime, spec.results_path, spec.partition)
         self.stop = runtime.stop
         self.cli_address = runtime.cli_address
         self._spec = spec
         self._started_in_time = started_in_time
+        self.resends = resends
         # The journal of a campaign with an idempotency key is in the database.
         self.has_task_journal = spec.idempotency_key is None
         self._confirm_current = runtime.confirm_current
@@ -196,8 +200,8 @@ class CampaignRunner(BulkAttempt):
         self._runtime.delivery_link = page_url([campaign.reference])
 
     def resume_kwargs(self) -> dict[str, Any]:
-        """Return that the campaign began in time."""
-        return {"started_in_time": True}
+        """Return that the campaign began in time, and the number of resends of this try."""
+        return {"started_in_time": True, "resends": self.resends}
 
     def check_may_send(self) -> None:
         """Raise where the run does not send, or where delivery reports would be lost."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -86,15 +86,15 @@ class DeliveryReports:
         """Return what the result of a send says of its delivery reports."""
         return {} if self._options.operation is None else {"delivery_reports": self.endpoint}
 
-    def record_outcome(self, outcome: SendOutcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+    def record_outcome(self, outcome: SendOutcome, members: Mapping[bytes, str]) -> None:
         """Record the accepted requests of a single send, and link to them.
 
-        :param rejected: the recipients that the service rejected from them
+        :param members: the recipients of this try, by their hashes in the journal
         """
         if self._recorder is None:
             return
         # Also for the webhook: by these records the receiver checks on which connection a report is genuine.
-        self._recorder.record_outcome(outcome, recipients, rejected)
+        self._recorder.record_outcome(outcome, members)
         if self.tracker is not None:
             from cpaas_provider.links.delivery import page_url
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
@@ -138,24 +138,23 @@ class DeliveryTracker:
             self._write(partial(self._record_recipients, campaign=campaign, made=part)) for part in _small_parts(made)
         )
 
-    def record_outcome(self, outcome: SendOutcome, recipients: Sequence[str], rejected: Sequence[str]) -> None:
+    def record_outcome(self, outcome: SendOutcome, members: Mapping[bytes, str]) -> None:
         """Record requests each of which is a campaign by itself.
 
-        :param rejected: the recipients that the service rejected from them
+        :param members: the recipients of this try, by their hashes in the journal
         """
-        rejected_recipients = set(rejected)
-        accepted = [recipient for recipient in recipients if recipient not in rejected_recipients]
         for entry in outcome.accepted:
-            self._write(partial(self._record_single, entry=entry, recipients=accepted, rejected=rejected))
+            self._write(partial(self._record_single, entry=entry, members=members))
 
-    def _record_single(
-        self, connection: Connection, entry: RequestRecord, recipients: Sequence[str], rejected: Sequence[str]
-    ) -> None:
+    def _record_single(self, connection: Connection, entry: RequestRecord, members: Mapping[bytes, str]) -> None:
         campaign, number = entry.reference, len(entry.members)
+        recipients, rejected = (
+            [members[member] for member in hashes if member in members] for hashes in (entry.members, entry.left_out)
+        )
         request = SentRequest(campaign, number, (entry.result or {}).get("id"), _keys(rejected))
         self._record_started(connection, campaign)
         record_requests(connection, campaign, self.conn_id, [request])
-        # Of an earlier try with other recipients, the journal has only hashes of the recipients.
+        # Of recipients that are no longer on the list, the journal has only hashes.
         if len(recipients) == number:
             self._record_recipients(connection, campaign, [(request, recipients)])
         record_send_finished(connection, campaign, number)

@@ -68,6 +68,7 @@ class SingleSend(Attempt):
     """One try of a single send.
 
     :param request: what is to be requested once
+    :param resends: the number of resends that the try made before it was deferred
     """
 
     is_send = has_task_journal = True
@@ -76,7 +77,9 @@ class SingleSend(Attempt):
     options: SendOptions
     report_options: ReportOptions
     runtime: TaskRuntime
+    resends: int = 0
     _journal: Journal | None = field(default=None, init=False)
+    _sender: SingleSender | None = field(default=None, init=False)
 
     def run(self, *, has_begun: bool = False) -> dict[str, Any]:
         """Send, or send what is left.
@@ -86,7 +89,9 @@ class SingleSend(Attempt):
         if not has_begun:
             _ = self.runtime.async_client
             self.runtime.log_begin()
-        sender = SingleSender(self.request, self.options, self.report_options, self.runtime)
+        sender = self._sender = SingleSender(
+            self.request, self.options, self.report_options, self.runtime, self.resends
+        )
         self._journal = open_journal(self.runtime, self.options)
         try:
             spec = self.request.build_spec(self.runtime.connection, sender.reports.probes())
@@ -102,6 +107,11 @@ class SingleSend(Attempt):
         result = sender.build_result(outcome)
         self.runtime.log_done(result)
         return result
+
+    def resume_kwargs(self) -> dict[str, Any]:
+        """Return the number of resends of this try, if it has made any."""
+        resends = self._sender.resends if self._sender else self.resends
+        return {"resends": resends} if resends else {}
 
     def push_report(self, *, quietly: bool) -> bool:
         """Push the report of all tries. Return whether something was sent or is unknown."""
@@ -121,7 +131,12 @@ class SingleSender:
     """
 
     def __init__(
-        self, request: SingleRequest, options: SendOptions, report_options: ReportOptions, runtime: TaskRuntime
+        self,
+        request: SingleRequest,
+        options: SendOptions,
+        report_options: ReportOptions,
+        runtime: TaskRuntime,
+        resends: int = 0,
     ) -> None:
         self._request = request
         self._options = options
@@ -129,6 +144,7 @@ class SingleSender:
         self.reports = DeliveryReports(report_options, runtime)
         self.stop = runtime.stop
         self.cli_address = runtime.cli_address
+        self.resends = resends
 
     def open_state(self, spec: SendSpec, journal: Journal) -> SingleSendState:
         """Return the status of the recipients of a send."""

@@ -79,3 +79,8 @@ def test_recipients_are_split_at_commas_or_returned_unchanged(values: Any, parts
 )
 def test_recipients_are_compared_without_plus_and_case(recipient: str, key: str) -> None:
     assert recipient_key(recipient) == key
+
+
+def test_allowed_address_in_other_case_is_the_same_recipient() -> None:
+    found = reader("email", "Ada@example.org").read_list("ada@Example.org, ADA.B@example.org")
+    assert (found.allowed, found.not_allowed) == (["ada@example.org"], ["ADA.B@example.org"])

@@ -24,6 +24,7 @@ from cpaas_provider.sending.campaign.progress import LookUps
 from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus
 from cpaas_provider.sending.campaign.rejections import NextStep, OnRejectedBatch, bisect, decide_after_failure
 from cpaas_provider.sending.journal.model import State
+from cpaas_provider.sending.spec import OnUnknown
 from tests.unit.sending.campaign.running import accepted, tried
 
 
@@ -120,3 +121,16 @@ def test_batch_that_is_rejected_while_further_recipients_are_looked_for_is_bisec
 
     done = tried(answer, 4, dnd=SlowLookups())
     assert (done.of(RecipientStatus.SENT), done.error) == (4, None)
+
+
+def test_error_of_rejected_recipients_counts_those_of_unknown_outcome() -> None:
+    errors = [rejected(400), CpaasUnknownOutcomeError("no answer"), CpaasUnknownOutcomeError("no answer")]
+
+    def service(recipients: Sequence[str], reference: str) -> Any:
+        if errors:
+            raise errors.pop()
+        return accepted(reference)
+
+    done = tried(service, 5, per_request=1, on_unknown=OnUnknown.SKIP)
+    assert [done.of(status) for status in (RecipientStatus.SENT, RecipientStatus.UNKNOWN)] == [2, 2]
+    assert "All other recipients were sent to, but 2 recipients of unknown outcome." in str(done.error)

@@ -186,11 +186,15 @@ class Budget:
         """Return the money reserved, and what requests of unknown outcome may have cost."""
         return self.reserved + self.spending.unknown_units * self.spending.unit_price
 
+    def _resent(self) -> Decimal:
+        """Return what requests of unknown outcome may have cost whose recipients were sent to again."""
+        return self.spending.resent_units * self.spending.unit_price
+
     def _left_of_charge(self) -> list[Decimal]:
         """Return what is left under ``max_charge``: by the costs, and by the fall of the balance beyond them."""
         if self.max_charge is None:
             return []
-        spent = self.spending.total + self._committed()
+        spent = self.spending.total + self._committed() + self._resent()
         of_all = self.max_charge if self.max_charge_of_all is None else self.max_charge_of_all
         return [self.max_charge - spent, of_all - spent - self.spending.unexplained]
 
@@ -201,14 +205,18 @@ class Budget:
             left.append(self.spending.balance - self._committed() - self.min_balance)
         return left
 
+    @staticmethod
+    def _describe_unknown(cost: Decimal) -> str:
+        return f", and up to {format_amount(cost)} for requests of unknown outcome" if cost else ""
+
     def _reached(self, least: int) -> BudgetReachedError:
         spending = self.spending
         cost = least * spending.unit_price
         price = f" One more would cost about {format_amount(cost)}." if cost else ""
         committed = self._committed()
-        unknown = f", and up to {format_amount(committed)} for requests of unknown outcome" if committed else ""
         left = min(self._left_of_charge(), default=None)
         if left is not None and (left < cost or left <= 0):
+            committed += self._resent()
             fell = ""
             if spending.unexplained:
                 fell = (
@@ -217,7 +225,7 @@ class Budget:
                 )
             return BudgetReachedError(
                 f"max_charge ({format_amount(self.max_charge)}) is reached: "
-                f"{format_amount(spending.total)} was charged{unknown}.{fell}{price} "
+                f"{format_amount(spending.total)} was charged{self._describe_unknown(committed)}.{fell}{price} "
                 + advise("max_charge", self.templates, "Raise max_charge and clear the task to send the rest."),
                 ReachedLimit(
                     "max_charge",
@@ -229,7 +237,7 @@ class Budget:
         balance = spending.balance or _NOTHING
         return BudgetReachedError(
             f"min_balance ({format_amount(self.min_balance)}) is reached: "
-            f"the balance is {format_amount(balance)}{unknown}.{price} "
+            f"the balance is {format_amount(balance)}{self._describe_unknown(committed)}.{price} "
             "Top up the account and clear the task to send the rest. "
             + advise("min_balance", self.templates, "A lower min_balance helps, too."),
             ReachedLimit("min_balance", self.min_balance or _NOTHING, balance - committed, spending.unit_price),

@@ -97,12 +97,15 @@ class Spending:
     :param spent: the cost of accepted requests
     :param unpriced: units of accepted requests whose cost is not known
     :param unknown_units: units of requests of unknown outcome, which may have been charged
+    :param resent_units: units of requests of unknown outcome whose recipients were sent to again. The balance shows
+        their cost already
     """
 
     author_price: Decimal | None = None
     spent: Decimal = _NOTHING
     unpriced: int = 0
     unknown_units: int = 0
+    resent_units: int = 0
     price: Decimal | None = field(default=None, init=False)
     """The highest price of one unit, given or seen; ``None`` if none is known."""
     balance: Decimal | None = field(default=None, init=False)

@@ -153,15 +153,20 @@ class DeliveryWorld:
     def _record_single(self, request: Any, dies: str | None) -> None:
         """Record a single send, which ends with it, as often as its task is killed."""
         self.oracle.end_campaign(request.campaign)
+        accepted, rejected = (
+            {name.encode(): name for name in sorted(names)} for names in (request.accepted, request.rejected)
+        )
         entry = SimpleNamespace(
-            reference=request.reference, members=request.accepted, result={"id": request.message_id}
+            reference=request.reference,
+            members=[*accepted],
+            left_out=[*rejected],
+            result={"id": request.message_id},
         )
         outcome: Any = SimpleNamespace(accepted=(entry,))
         for kill in (dies, None) if dies else (None,):
             if kill:
                 self.database.kill_at(1, kill)
-            tracker = self._tracker(request.campaign)
-            tracker.record_outcome(outcome, request.recipients, tuple(sorted(request.rejected)))
+            self._tracker(request.campaign).record_outcome(outcome, accepted | rejected)
             self.database.calm()
 
     def resolve(self, reference: str, *, is_sent: bool) -> None:
