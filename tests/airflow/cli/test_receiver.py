@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Set
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -232,6 +233,15 @@ class TestForkedWorkers:
         os.kill(victim, signal.SIGKILL)
         assert self.wait_for_workers(receiver, without={victim}) & before == before - {victim}
         assert self.post(receiver, 2) == 200
+
+    def test_worker_killed_while_its_supervisor_waits_for_its_answer_is_replaced(self, receiver: Receiver) -> None:
+        before = self.wait_for_workers(receiver)
+        victim = min(before)
+        os.kill(victim, signal.SIGSTOP)
+        # The supervisor asks twice a second.
+        time.sleep(3)
+        os.kill(victim, signal.SIGKILL)
+        assert self.wait_for_workers(receiver, without={victim}) & before == before - {victim}
 
     def test_all_workers_are_replaced_after_their_forking_process_is_killed(self, receiver: Receiver) -> None:
         before = self.wait_for_workers(receiver)

@@ -42,12 +42,13 @@ def cpaas_receiver(args: Any) -> None:
     """Receive until a signal arrives, and end with status 0, or 1 if the receiver cannot start."""
     import uvicorn
 
-    from cpaas_provider.cli.receiver.workers import fork_workers
+    from cpaas_provider.cli.receiver.workers import fork_workers, watch_workers
     from cpaas_provider.delivery.receiver.http.connection_limits import LimitedLoop, LimitedProtocol
 
     os.environ[_PREFIX] = prefix = "/" + args.prefix.strip("/") if args.prefix.strip("/") else ""
     os.environ[_DESCRIBED] = "1" if args.describe else ""
     if args.workers > 1:
+        watch_workers()
         fork_workers()
     store = _check(args.host, args.port)
     host = f"[{args.host}]" if ":" in args.host else args.host

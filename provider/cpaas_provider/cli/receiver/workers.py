@@ -17,6 +17,8 @@ import threading
 from contextlib import suppress
 from multiprocessing import connection
 
+from uvicorn.supervisors import multiprocess as supervisor
+
 _NEEDED = (
     "cpaas_provider.cli.receiver.command",
     "cpaas_provider.delivery.receiver.http.connection_limits",
@@ -43,6 +45,25 @@ LOOK_SECONDS = 1.0
 """How often a worker checks that the process that forked it still runs."""
 
 _LEFT_TO_SUPERVISOR = (signal.SIGTERM, signal.SIGHUP)
+
+
+class WatchedWorker(supervisor.Process):
+    """A worker whose end its supervisor sees at once, also while it waits for the worker's answer."""
+
+    def start(self) -> None:
+        """Start the worker, and leave it the only one that holds its end of the connection."""
+        super().start()
+        self.child_conn.close()
+
+
+def watch_workers() -> None:
+    """Have uvicorn's supervisor replace a worker as soon as it has ended.
+
+    The supervisor waits for an answer of each worker in turn. It would wait for one that was killed meanwhile as long
+    as for one that starts on a busy machine.
+    """
+    # uvicorn has no public way to choose what it starts.
+    supervisor.Process = WatchedWorker  # type: ignore[misc]  # a class of a module is no variable to mypy
 
 
 def fork_workers() -> None:
