@@ -74,7 +74,5 @@ def test_accepted_request_is_recorded_although_an_earlier_one_is_unknown() -> No
     for recipients, recorded in (((ADA,), []), ((ADA, OBI), [[OBI]])):
         state = SingleSendState(WorldSpec("send_sms", recipients, {}, world=World()), journal, reports)
         with pytest.raises(UnknownOutcomeError):
-            asyncio.run(
-                send_once(state, FunctionClient(respond), Ports(), reports, UnknownPolicy(OnUnknown.FAIL))
-            )
+            asyncio.run(send_once(state, FunctionClient(respond), Ports(), reports, UnknownPolicy(OnUnknown.FAIL)))
         assert reports.recorded == recorded

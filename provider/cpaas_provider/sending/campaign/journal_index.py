@@ -285,7 +285,7 @@ class JournalIndex(SendRequests):
             ORDER BY at, number""",
             (RecipientStatus.SENT, RecipientStatus.DUPLICATE, _UNKNOWN),
         )
-        return [EarlierRequest(*row[:-2], is_unknown=bool(row[-2])) for row in rows]
+        return [EarlierRequest(*row[:-1]) for row in rows]
 
     def resent_units(self) -> int:
         """Return the billable units of requests of unknown outcome whose recipients were sent to again.
