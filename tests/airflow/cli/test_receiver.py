@@ -234,7 +234,7 @@ class TestForkedWorkers:
         assert self.wait_for_workers(receiver, without={victim}) & before == before - {victim}
         assert self.post(receiver, 2) == 200
 
-    def test_worker_killed_while_its_supervisor_waits_for_its_answer_is_replaced(self, receiver: Receiver) -> None:
+    def test_worker_killed_during_a_health_check_is_replaced(self, receiver: Receiver) -> None:
         before = self.wait_for_workers(receiver)
         victim = min(before)
         os.kill(victim, signal.SIGSTOP)

@@ -48,7 +48,7 @@ _LEFT_TO_SUPERVISOR = (signal.SIGTERM, signal.SIGHUP)
 
 
 class WatchedWorker(supervisor.Process):
-    """A worker whose end its supervisor sees at once, also while it waits for the worker's answer."""
+    """A worker whose end its supervisor sees at once, also during a health check."""
 
     def start(self) -> None:
         """Start the worker, and leave it the only one that holds its end of the connection."""
@@ -59,8 +59,8 @@ class WatchedWorker(supervisor.Process):
 def watch_workers() -> None:
     """Have uvicorn's supervisor replace a worker as soon as it has ended.
 
-    The supervisor waits for an answer of each worker in turn. It would wait for one that was killed meanwhile as long
-    as for one that starts on a busy machine.
+    The supervisor checks the health of each worker in turn. It would wait for one that was killed meanwhile as long as
+    for one that starts on a busy machine.
     """
     # uvicorn has no public way to choose what it starts.
     supervisor.Process = WatchedWorker  # type: ignore[misc]  # a class of a module is no variable to mypy
