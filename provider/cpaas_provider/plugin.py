@@ -7,9 +7,15 @@ therefore built on first access, which happens in the API server only.
 from __future__ import annotations
 
 import functools
-from typing import Any
+import logging
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.plugins_manager import AirflowPlugin
+
+if TYPE_CHECKING:
+    from cpaas_provider.hooks.connection import CpaasConnection
+
+log = logging.getLogger(__name__)
 
 URL_PREFIX = "/cpaas"
 
@@ -79,12 +85,20 @@ def _application() -> Any:
     serving = send_while_serving(receiver, get_receiver_connection)
     pruned = run_while_serving(serving, lambda: Pruner(callback_lifetime()))
 
+    def find_connection(conn_id: str) -> CpaasConnection | None:
+        """Return a connection; ``None`` also if it cannot be read, because a page shows much besides."""
+        try:
+            return get_receiver_connection(conn_id)
+        except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
+            log.debug("Connection %r cannot be read for a page: %s.", conn_id, type(error).__name__)
+            return None
+
     def default_region(conn_id: str) -> str | None:
-        connection = get_receiver_connection(conn_id)
+        connection = find_connection(conn_id)
         return None if connection is None else connection.default_region
 
     def budget_options(conn_id: str) -> BudgetOptions | None:
-        connection = get_receiver_connection(conn_id)
+        connection = find_connection(conn_id)
         return None if connection is None else connection.budget
 
     pages = add_pages(pruned, airflow_viewer(), default_region=default_region, budget_options=budget_options)

@@ -99,7 +99,8 @@ def contacts_changed(cpaas_conn_id: str) -> Asset:
 
     :param cpaas_conn_id: the connection of the list
     """
-    return _asset(DeliveryAsset("contacts_changed", cpaas_conn_id))
+    # In lower case, because the task that syncs the list may have the id in other letters.
+    return _asset(DeliveryAsset("contacts_changed", cpaas_conn_id.lower()))
 
 
 def on_campaign_finished(

@@ -88,7 +88,9 @@ def payloads_for(asset: DeliveryAsset, events: Sequence[DeliveryEvent]) -> list[
 
     :param events: the delivery events, with all events of each batch, the oldest first
     """
-    selected = [event for event in events if event.kind == asset.kind and asset.conn_id in (None, event.conn_id)]
+    # One connection may have its id in other letters: Airflow ignores their case in environment variables.
+    conn_id = None if asset.conn_id is None else asset.conn_id.lower()
+    selected = [event for event in events if event.kind == asset.kind and conn_id in (None, event.conn_id.lower())]
     if not asset.include_single_messages:
         selected = [event for event in selected if not event.facts.get("single")]
     if asset.kind == CAMPAIGN_FINISHED or asset.by_campaign:

@@ -37,12 +37,14 @@ def get_receiver_connection(conn_id: str) -> CpaasConnection | None:
     if connection.conn_type != "cpaas":
         return None
     settings = read_connection(connection)
-    return settings if _is_canonical_name(conn_id, connection.conn_id) else replace(settings, webhook_secret=None)
+    has_webhook = conn_id == connection.conn_id == webhook_name(conn_id)
+    return settings if has_webhook else replace(settings, webhook_secret=None)
 
 
-def _is_canonical_name(conn_id: str, stored: str) -> bool:
+def webhook_name(conn_id: str) -> str:
+    """Return the id under which a connection has its webhook: in lower case, if it is in the environment."""
     in_environment = f"{_ENVIRONMENT_PREFIX}{conn_id.upper()}" in os.environ
-    return conn_id == stored and (not in_environment or conn_id == conn_id.upper().lower())
+    return conn_id.upper().lower() if in_environment else conn_id
 
 
 def list_connections() -> Iterator[str]:

@@ -175,6 +175,7 @@ class SmsCampaignOperator(CampaignOperator):
         | ``estimated_charge`` | Estimated cost by ``price_per_page``, null without it. |
         | ``gsm7_saved_pages`` | Number of pages that ``encoding="gsm7"`` saves, null if not in a dry run. |
         | ``gsm7_saved_charge`` | What they cost by ``price_per_page``, null without it. |
+        | ``first_request_on`` | Day, in UTC, of the first request, null without one. |
         | ``unknown_references`` | References of requests of unknown outcome, at most 100. |
         | ``delivery_reports`` | ``callback`` if the connection's callback endpoint receives them, otherwise null. |
         | ``results_path`` | Path of the results file, null without one. |

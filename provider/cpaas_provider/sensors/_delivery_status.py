@@ -17,7 +17,7 @@ from cpaas_provider.delivery.tracking.counts import (
     read_recipients,
     read_sends,
 )
-from cpaas_provider.delivery.tracking.retention import pruned_before
+from cpaas_provider.delivery.tracking.retention import lost_first_reports, pruned_before
 from cpaas_provider.sources.results_file import Columns, write_outcomes
 from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
 
@@ -76,7 +76,7 @@ def read_status(sent: AwaitedSends, due: datetime | None) -> DeliverySnapshot:
             and due is not None
             and due < pruned
             and len(known_campaigns(connection, sent.campaigns)) < len(set(sent.campaigns))
-        )
+        ) or lost_first_reports(connection, sent.first_days)
     unknown = frozenset(sent.unknown)
     counts = (one.as_unknown() if name in unknown else one for name, one in found.items())
     return DeliverySnapshot(sent, sum(counts, DeliveryCounts()), is_unknown, is_pruned)

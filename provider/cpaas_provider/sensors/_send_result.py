@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from cpaas_provider.api.values import no_value_reason
@@ -40,6 +41,7 @@ class AwaitedSends:
     :param unknown: the campaigns that are requests of unknown outcome
     :param unknown_recipients: the number of recipients of unknown outcome to wait for, too
     :param to_resolve: those of the campaigns that had recipients of unknown outcome, whether to wait for them or not
+    :param first_days: those of the campaigns whose results name the day of their first request
     """
 
     campaigns: tuple[str, ...]
@@ -48,6 +50,7 @@ class AwaitedSends:
     unknown: tuple[str, ...] = ()
     unknown_recipients: int = 0
     to_resolve: tuple[ToResolve, ...] = ()
+    first_days: tuple[tuple[str, date], ...] = ()
 
 
 def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedSends:
@@ -61,6 +64,7 @@ def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedS
     without_count: list[str] = []
     unknown: list[str] = []
     to_resolve: list[ToResolve] = []
+    first_days: list[tuple[str, date]] = []
     expected = unknown_recipients = 0
     for entry in _iter_results(given):
         open_recipients = _unknown_recipients(entry) if wait_for_unknown else 0
@@ -69,6 +73,8 @@ def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedS
             continue
         campaigns.update(dict.fromkeys(names))
         unknown.extend(unresolved)
+        if (day := _first_day(entry)) is not None:
+            first_days.append((names[0], day))
         if recipients is None:
             without_count.extend(names)
         else:
@@ -89,6 +95,7 @@ def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedS
         tuple(unknown),
         unknown_recipients,
         tuple(to_resolve),
+        tuple(first_days),
     )
 
 
@@ -106,6 +113,15 @@ def _iter_results(given: Any) -> Iterator[Any]:
 
 def _unknown_recipients(entry: Any) -> int:
     return _number(entry, "unknown_recipients", default=0) if isinstance(entry, Mapping) else 0
+
+
+def _first_day(entry: Any) -> date | None:
+    """Return the day of the first request of a campaign, ``None`` if the result does not name it."""
+    day = entry.get("first_request_on") if isinstance(entry, Mapping) and entry.get("reference") else None
+    try:
+        return date.fromisoformat(day) if isinstance(day, str) else None
+    except ValueError:
+        return None
 
 
 def _parse_one(entry: Any, open_recipients: int) -> tuple[list[str], int | None, list[str]]:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import TaskGroup
+from airflow.sdk.exceptions import AirflowSkipException
 
 from cpaas_provider.operators.email import EmailCampaignOperator
 from cpaas_provider.operators.sms import SmsCampaignOperator
 from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.task_groups.undelivered import UndeliveredSource
 
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
 _COLUMNS = {"sms": "phone", "whatsapp": "phone", "email": "email"}
+_RESULT_KEYS = ("return_value", "report")
+"""The XComs with the report of a campaign. One that failed, or had no recipients, leaves the second."""
+
 _OWN_ARGUMENTS = frozenset(
     {
         "source",
@@ -54,7 +61,8 @@ def deliver_with_fallback(
     recipients that the SMS has brought to the cap. A number and an address count separately.
 
     The group needs delivery reports: set ``callback_url`` on the connection. If a campaign or a wait fails, the later
-    channels do not run. Clear the failed task to continue.
+    channels do not run. Clear the failed task to continue. If a campaign leaves no result, because it was skipped by a
+    task or a branch before the group, the later channels are skipped, too.
 
     :param group_id: id of the task group. Its tasks are ``sms``, ``sms_delivered``, ``whatsapp`` and so on
     :param source: the recipients, as for a campaign, with a column for each channel (templated)
@@ -74,10 +82,13 @@ def deliver_with_fallback(
     folder = results_folder.rstrip("/")
     with TaskGroup(group_id=group_id) as group:
         contact = _contact(str(group.group_id), common, steps)
-        rows, previous_wait = source, None
+        rows, previous_wait, previous_campaign = source, None, None
         for number, step in enumerate(steps, 1):
             channel = str(step["channel"])
-            campaign = _campaign(channel, rows, f"{folder}/{channel}.jsonl", common | dict(step), contact)
+            arguments = common | dict(step)
+            if previous_campaign is not None:
+                arguments["pre_execute"] = _skip_without(previous_campaign.task_id, arguments.get("pre_execute"))
+            campaign = previous_campaign = _campaign(channel, rows, f"{folder}/{channel}.jsonl", arguments, contact)
             if previous_wait is not None:
                 previous_wait >> campaign
                 # A sensor that timed out is skipped, and so is a campaign without recipients.
@@ -133,9 +144,36 @@ def _contact(group_id: str, common: Mapping[str, Any], steps: Sequence[Mapping[s
     return f"{group_id}\n{{{{ dag.dag_id }}}}\n{{{{ run_id }}}}\n{{{{ ti.map_index }}}}"
 
 
+def _skip_without(task_id: str, then: Callable[[Context], Any] | None) -> Callable[[Context], None]:
+    """Return what runs before a campaign. It skips the campaign if that of the channel before left no result.
+
+    Then that channel was skipped from outside, or it is not known whom its message reached. A missing report proves
+    nothing.
+
+    :param then: what the author has run before a campaign
+    """
+
+    def check(context: Context) -> None:
+        if not any(context["ti"].xcom_pull(task_ids=task_id, key=key) for key in _RESULT_KEYS):
+            # Imported on the worker, so that parsing a DAG stays fast.
+            from cpaas_provider.tasks.airflow.context import SKIP_REASON_KEY, push_or_warn
+
+            reason = (
+                f"Nothing was sent, because the task {task_id} left no report. It was skipped, or marked successful "
+                "before it ended. So it is not known which recipients its message reached."
+            )
+            push_or_warn(context, SKIP_REASON_KEY, reason)
+            raise AirflowSkipException(reason)
+        if then is not None:
+            then(context)
+
+    return check
+
+
 def _accepted_or_unknown(task_id: str) -> str:
     """Return a template of the number of recipients who may have got the message of a campaign."""
-    result = f"(ti.xcom_pull(task_ids='{task_id}') or {{}})"
+    pulled = [f"ti.xcom_pull(task_ids='{task_id}', key='{key}')" for key in _RESULT_KEYS]
+    result = f"({' or '.join(pulled)} or {{}})"
     return f"{{{{ {result}.get('sent', 0) + {result}.get('unknown_recipients', 0) }}}}"
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
 
 from cpaas_provider.task_groups import UndeliveredSource, deliver_with_fallback
 from tests.airflow.harness.examples import bounded
@@ -44,6 +46,13 @@ def sent(sandbox: Any, kind: str) -> Counter[str]:
 
 def by_channel(sandbox: Any, channel: str) -> Counter[str]:
     return Counter(message.recipient for message in sandbox.sms if message.channel == channel)
+
+
+class Holiday(BaseOperator):
+    """A task that skips what comes after it."""
+
+    def execute(self, context: Any) -> None:
+        raise AirflowSkipException
 
 
 class TestRun:
@@ -118,6 +127,22 @@ class TestRun:
         }
         assert by_channel(sandbox, "sms") == Counter(NUMBERS)
         assert sent(sandbox, "email") == Counter()
+
+    def test_group_that_is_skipped_from_outside_sends_on_no_channel(self, receiver, sandbox, tmp_path) -> None:
+        with new_dag() as dag:
+            group = deliver_with_fallback(
+                GROUP,
+                source=[{"phone": NUMBERS[0], "email": ADDRESSES[0]}],
+                steps=[{"channel": one, "content": "Closed.", "sender_id": SENDERS[one]} for one in SENDERS],
+                results_folder=f"file://{tmp_path}/out",
+                wait=30,
+            )
+            Holiday(task_id="holiday") >> group
+        with bounded(60):
+            done = run(dag)
+        assert {done.state(f"{GROUP}.{channel}") for channel in SENDERS} == {"skipped"}
+        assert "left no report" in done.xcom(f"{GROUP}.whatsapp", key="skip_reason")
+        assert (sandbox.sms, sandbox.emails) == ([], [])
 
     def test_failed_campaign_stops_the_later_channels(self, fallback, sandbox):
         sandbox.fault("unauthorized", "send_sms")

@@ -143,3 +143,20 @@ def test_retry_and_clear_of_a_channel_send_nothing_twice(
         for task_id in ("group.sms", "group.whatsapp", "group.email"):
             assert tries.clear(task_id).run_to_end(task_id)[-1].state == "success"
     assert messages(sandbox) == EACH_CHANNEL
+
+
+def test_campaign_that_failed_is_not_taken_for_one_that_sent_nothing(
+    reports: dict[str, Any], task_runner: TaskRunner, tmp_path: Any
+) -> None:
+    """As if a person marked it successful to go on."""
+    sandbox = task_runner.sandbox
+    task_runner.connect("cpaas_default", **reports, recipients_per_request=1)
+    sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "unauthorized", "after": 1})
+    tries = Run(task_runner, group_dag(tmp_path))
+    with bounded(180):
+        assert tries.run_to_end("group.sms")[-1].state == "failed"
+        sandbox.control("DELETE", "faults")
+        assert tries.run_to_end("group.sms_delivered")[-1].state == "skipped"
+        assert tries.run_to_end("group.whatsapp")[-1].state == "failed"
+    assert messages(sandbox)["sms"].total() == 1
+    assert messages(sandbox)["whatsapp"] == Counter()

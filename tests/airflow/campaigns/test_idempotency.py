@@ -66,6 +66,14 @@ class TestIdempotencyKey:
         second = sms(task_runner, rows(4), **KEY).run_try()
         assert (second.state, second.result, requests(task_runner)) == ("success", first.result, 1)
 
+    def test_report_names_the_day_of_the_first_request_in_all_runs(self, task_runner: TaskRunner) -> None:
+        today = timezone.utcnow().date()
+        first = sms(task_runner, rows(2), **KEY).run_try()
+        second = sms(task_runner, rows(3), **KEY).run_try()
+        days = {done.result["first_request_on"] for done in (first, second)}
+        assert days in ({str(today)}, {str(today + dt.timedelta(days=1))})
+        assert sms(task_runner, rows(2), dry_run=True).run_try().result["first_request_on"] is None
+
     def test_another_run_sends_only_to_added_recipients(self, task_runner: TaskRunner) -> None:
         sms(task_runner, rows(4), **KEY).run_try()
         sms(task_runner, rows(6), **KEY).run_try()

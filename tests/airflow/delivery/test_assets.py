@@ -12,6 +12,7 @@ import pytest
 from cpaas_provider.assets import (
     airtime_succeeded,
     campaign_finished,
+    contacts_changed,
     link_clicked,
     messages_failed,
     on_airtime_succeeded,
@@ -162,6 +163,12 @@ class TestPublishing:
         }
         assert run_once() == 0
         assert len(runs_of(dag_id)) == 2
+
+    def test_case_of_the_connection_s_id_makes_no_other_connection(self, store, scheduled):
+        dag_id, other = scheduled(on_campaign_finished("Shop")), scheduled(on_campaign_finished("shop2"))
+        finished(store, "spring", conn_id="SHOP")
+        assert run_once() == 1
+        assert ([key for key, _ in runs_of(dag_id)], runs_of(other)) == (["spring"], [])
 
     def test_single_send_starts_a_run_only_with_include_single_messages(self, store, scheduled):
         campaigns, both = (
@@ -373,6 +380,10 @@ class TestUris:
         found = asset(conn_id, by_campaign=by_campaign)
         assert parse_uri(found.uri) == DeliveryAsset(asset.__name__, conn_id, by_campaign)
         assert found.uri == DeliveryAsset(asset.__name__, conn_id, by_campaign).uri  # Airflow does not change it
+
+    def test_contact_list_is_one_asset_whatever_the_case_of_its_connection_s_id(self):
+        assert contacts_changed("Shop") == contacts_changed("shop")
+        assert contacts_changed("Shop") != contacts_changed("shop2")
 
     def test_parse_uri_reverses_the_uri_of_a_campaign_asset(self):
         assert parse_uri(campaign_finished("shop").uri) == DeliveryAsset("campaign_finished", "shop")

@@ -177,6 +177,17 @@ class TestSingleSend:
         save_reports(received.store, report("2348031000009", "failed", external_ref=reference, conn_id="staging"))
         assert received.counts(reference) == (2, 0, 0)
 
+    def test_send_whose_dag_writes_the_connection_in_other_letters_is_tracked_by_the_webhook(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
+        signing = {"webhook_secret": "of-webhooks", "signature_header": "X-Signature"}
+        task_runner.connect("shop", **signing)
+        webhook = {"webhook_url": f"{received.url}/webhook/shop", **signing}
+        task_runner.sandbox.control("PUT", "settings", webhook)
+        done = run_operator(task_runner, SendSmsOperator, **SMS, cpaas_conn_id="Shop")
+        assert done.result["delivery_reports"] == "webhook"
+        received.wait_for_counts(done.result["references"][0], 2)
+
     def test_track_recipients_records_the_recipients(self, task_runner: TaskRunner, received: Received) -> None:
         task_runner.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})
         (reference,) = run_operator(task_runner, SendSmsOperator, **SMS, track_recipients=True).result["references"]

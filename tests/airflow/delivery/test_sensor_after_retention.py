@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, update
@@ -54,11 +55,11 @@ def database(airflow_db: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Ite
     forget_campaign_database()
 
 
-def wait(task_runner: TaskRunner, results: Path, *, soft_fail: bool, days: int) -> Run:
+def wait(task_runner: TaskRunner, results: Path, *, soft_fail: bool, days: int, send_result: Any = None) -> Run:
     with new_dag() as dag:
         DeliverySensor(
             task_id="wait",
-            send_result=campaign("old", 2),
+            send_result=send_result or campaign("old", 2),
             results_path=str(results),
             timeout=0,
             soft_fail=soft_fail,
@@ -88,3 +89,38 @@ def test_send_that_is_younger_than_what_was_pruned_is_waited_for(
     assert dict(prune(database, before, before))["cpaas_sends"] == 1
     done = wait(task_runner, tmp_path / "results.jsonl", soft_fail=False, days=1).run_try()
     assert "The wait for delivery timed out" in done.error
+
+
+@pytest.mark.parametrize("recorded_anew", [True, False])
+def test_keyed_campaign_whose_first_reports_were_pruned_ends_without_a_results_file(
+    task_runner: TaskRunner, database: Database, tmp_path: Path, *, recorded_anew: bool
+) -> None:
+    """Each run of a campaign with an idempotency key has the same reference."""
+    now = datetime.now(UTC)
+    before, first_day = now - timedelta(days=90), (now - timedelta(days=100)).date().isoformat()
+    result = campaign("old", 3, first_request_on=first_day)
+    kept = wait(task_runner, tmp_path / "kept.jsonl", soft_fail=False, days=0, send_result=result).run_try()
+    assert "Of 3 recipients 2 are delivered" in kept.error
+    assert dict(prune(database, before, before))["cpaas_sends"] == 1
+
+    def record_todays_run(connection: Connection) -> None:
+        record_send_started(connection, TrackedSend("old", "send_sms", "shop", "dag", "today", "task", -1))
+        record_requests(connection, "old", "shop", [SentRequest("new-request", 1)])
+        record_send_finished(connection, "old", 3)
+
+    if recorded_anew:
+        database.write(record_todays_run)
+    results = tmp_path / "pruned.jsonl"
+    done = wait(task_runner, results, soft_fail=True, days=0, send_result=result).run_try()
+    assert (done.state, results.exists()) == ("skipped", False)
+    assert "Retention has deleted delivery reports" in done.log + done.error
+
+
+def test_keyed_campaign_that_is_younger_than_what_was_pruned_is_waited_for(
+    task_runner: TaskRunner, database: Database, tmp_path: Path
+) -> None:
+    before = datetime.now(UTC) - timedelta(days=110)
+    assert dict(prune(database, before, before))["cpaas_sends"] == 0
+    result = campaign("old", 2, first_request_on=(datetime.now(UTC) - timedelta(days=100)).date().isoformat())
+    results = tmp_path / "results.jsonl"
+    assert wait(task_runner, results, soft_fail=False, days=0, send_result=result).run_try().state == "success"

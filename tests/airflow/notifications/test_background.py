@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography.fernet import Fernet
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from sqlalchemy import update
+from sqlalchemy import select, update
 
+from cpaas_provider.api.settings import ClientOptions
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema.alerts import notifications
 from cpaas_provider.hooks._receiver import get_receiver_connection
+from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.notifications import SmsNotifier
 from cpaas_provider.notifications._runtime import background, message
 from cpaas_provider.notifications._runtime.alerts import AlertGroups
@@ -109,4 +112,40 @@ def test_alert_of_now_is_sent_although_others_waited_for_a_day(task_runner, text
     [text] = texts()
     assert text.startswith(f"Airflow: 26 alerts since {days_ago:%H:%M} UTC: orders.new failed")
     assert "Not sent, because the last is over a day old: 26 alerts." in caplog.text
+    sender.stop()
+
+
+def connection_without_its_files(conn_id: str) -> CpaasConnection:
+    """Return a connection as an API server reads it that lacks the client certificate of the workers."""
+    connection = get_receiver_connection(conn_id)
+    assert connection is not None
+    options: ClientOptions = {**connection.options, "client_cert": "/nowhere/client.pem"}
+    return replace(connection, base_url="https://127.0.0.1:9", options=options)
+
+
+@pytest.mark.usefixtures("quick")
+def test_api_server_without_the_files_of_the_connection_leaves_alerts_to_callers(task_runner, texts, caplog) -> None:
+    sender = BackgroundSender(connection_without_its_files)
+    assert sender.run_once()
+    task_runner.sandbox.control("POST", "faults", {"operation": "send_sms", "kind": "unavailable", "retry_after": 30})
+    notifier = SmsNotifier(recipients=ON_CALL, window=1)
+    notifier(context(1))
+    assert sender.run_once()
+    assert "cannot send notifications of connection 'cpaas_default': client_cert names a file" in caplog.text
+    task_runner.sandbox.control("PUT", "scene", {"faults": []})
+    notifier(context(2))
+    [text] = texts()
+    assert text.startswith("Airflow: 2 alerts since ")
+    sender.stop()
+
+
+@pytest.mark.usefixtures("quick")
+def test_alert_that_no_request_can_be_made_for_is_not_lost(task_runner, texts, caplog) -> None:
+    waiting("load", sender_ok=True, sender_checked_at=datetime.now(UTC), **AGED)
+    sender = BackgroundSender(connection_without_its_files)
+    assert sender.run_once()
+    assert "Notification not sent, alerts: 1. The next one reports them. client_cert names a file" in caplog.text
+    with open_database() as database, database.connect() as connection:
+        [row] = connection.execute(select(notifications)).all()
+    assert (row.alerts, row.sender_ok) == (1, False)
     sender.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,6 +79,16 @@ class TestPermissions:
     def test_user_who_may_read_dags_sees_all_pages(self, server: TestClient, path: str) -> None:
         answer = server.get(f"/cpaas/{path}", headers=headers("viewer"))
         assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, "text/html")
+
+    @pytest.mark.parametrize("path", PATHS)
+    def test_connection_that_cannot_be_used_hides_no_page(
+        self, server: TestClient, monkeypatch: pytest.MonkeyPatch, path: str
+    ) -> None:
+        connection = {"conn_type": "cpaas", "host": "https://api.example.com", "extra": {"daily_budget": "much"}}
+        monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps(connection))
+        assert server.get(f"/cpaas/{path}", headers=headers("viewer")).status_code == 200
+        found = server.post("/cpaas/search", data={"q": "08031234567"}, headers=headers("viewer"))
+        assert "Nothing found" in found.text
 
     def test_campaigns_of_the_dags_that_may_be_read_are_shown(self, server: TestClient) -> None:
         page = server.get("/cpaas/campaigns", headers=headers("viewer")).text

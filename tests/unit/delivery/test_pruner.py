@@ -58,6 +58,14 @@ def test_database_is_pruned_once_a_day_by_all_servers_together(database: Databas
     assert count(database) == 0
 
 
+def test_clock_that_was_ahead_does_not_stop_pruning(database: Database, pruner: Pruner) -> None:
+    assert pruner.run_once(NOW + timedelta(days=60)) == 0
+    fill(database, 100)
+    assert pruner.run_once(NOW) == 2
+    # Clocks of servers differ by a little.
+    assert pruner.run_once(NOW - timedelta(minutes=5)) is None
+
+
 @pytest.mark.parametrize("days", ["0", "many", "-5", "1.5", ""])
 def test_retention_that_is_off_or_unreadable_deletes_nothing(
     database: Database, pruner: Pruner, monkeypatch: pytest.MonkeyPatch, days: str

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Table, case, delete, exists, s
 
 from cpaas_provider.database.activity.budgets import is_before
 from cpaas_provider.database.activity.upsert import upsert
+from cpaas_provider.database.bulk import select_among
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.recipients.frequency import MAX_PERIOD
 from cpaas_provider.database.schema.accounts import budgets
@@ -58,6 +59,8 @@ MIN_RETENTION = timedelta(days=1)
 """The shortest retention that the command accepts."""
 
 _OF_SENDS = (deliveries, requests, request_counts)
+
+_ONE_DAY = timedelta(days=1)
 
 _PRUNED = "pruned"
 _LOOKUPS = ((lookups, lookups.c.looked_up_at), (phone_records, phone_records.c.looked_up_at))
@@ -122,6 +125,22 @@ def pruned_before(connection: Connection) -> datetime | None:
     """
     value = connection.execute(select(identities.c.value).where(identities.c.name == _PRUNED)).scalar_one_or_none()
     return None if value is None else datetime.fromisoformat(value)
+
+
+def lost_first_reports(connection: Connection, first_days: Sequence[tuple[str, date]]) -> bool:
+    """Return whether retention has deleted what was reported of the first requests of a campaign.
+
+    A later run with its idempotency key records the campaign anew, under the same reference.
+
+    :param first_days: campaigns, each with the day, in UTC, of its first request
+    """
+    if not first_days or (pruned := pruned_before(connection)) is None:
+        return False
+    old = {campaign: day for campaign, day in first_days if day < pruned.date()}
+    columns = sends.c.campaign, sends.c.started_at
+    started = {row.campaign: row.started_at for row in select_among(connection, select(*columns), columns[0], old)}
+    # The record may be as late as the end of the task.
+    return any(name not in started or started[name].date() > day + _ONE_DAY for name, day in old.items())
 
 
 def _record_pruned(connection: Connection, before: datetime) -> None:

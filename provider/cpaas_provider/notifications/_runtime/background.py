@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.database.database import Database, open_database
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.background_job import BackgroundJob, run_while_serving
@@ -87,13 +88,16 @@ class BackgroundSender(BackgroundJob):
         """Record whether a waiting notification can be sent from here, and send it if it is due."""
         opened = self._open(waiting)
         if not waiting.is_checked:
-            groups.check(waiting.name, can_send=opened is not None)
-            if opened is None:
+            obstacle = _find_obstacle(opened)
+            groups.check(waiting.name, can_send=obstacle is None)
+            if obstacle is not None:
                 log.error(
-                    "The API server cannot send notifications of connection %r: it has no such connection, or another "
-                    "key. Their callers send them, or the next caller does.",
+                    "The API server cannot send notifications of connection %r: %s Their callers send them, or the "
+                    "next caller does.",
                     waiting.conn_id,
+                    obstacle,
                 )
+                return
         if opened is None:
             return
         pending = groups.take_due(waiting.name)
@@ -132,3 +136,15 @@ class BackgroundSender(BackgroundJob):
 
     def _on_failure(self, reason: str) -> None:
         log.warning("Waiting notifications were not sent: %s None is lost. Sending is retried.", reason)
+
+
+def _find_obstacle(opened: tuple[CpaasConnection, Alert] | None) -> str | None:
+    """Return why a notification cannot be sent from here; ``None`` if nothing is known to prevent it."""
+    if opened is None:
+        return "it has no such connection, or another key."
+    try:
+        # Files that the connection names may be on the machines of workers only.
+        opened[0].make_client(needs_database=False).close()
+    except CpaasConfigurationError as error:
+        return str(error)
+    return None

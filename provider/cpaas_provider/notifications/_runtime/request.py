@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.api.errors import CpaasError, CpaasNotSentError, CpaasUnknownOutcomeError
+from cpaas_provider.api.errors import CpaasConfigurationError, CpaasError, CpaasNotSentError, CpaasUnknownOutcomeError
 from cpaas_provider.api.text import one_line
 from cpaas_provider.notifications._runtime.message import Alert, Batch, email_texts, sms_text
 from cpaas_provider.sending.requests.message import EMAIL, SMS, MessageSpec
@@ -46,12 +46,18 @@ class NotificationOutcome(Enum):
 
 
 def send(
-    alert: Alert, alerts: Batch, connection: CpaasConnection, *, seconds: float | None = None
+    alert: Alert,
+    alerts: Batch,
+    connection: CpaasConnection,
+    *,
+    seconds: float | None = None,
+    is_stored: bool = True,
 ) -> NotificationOutcome:
     """Send a notification, and log what was sent and what was not.
 
     :param alert: the newest of the alerts, which gives the recipients and the texts
     :param seconds: the longest wait for a response; ``None`` for that of the connection
+    :param is_stored: whether alerts that were not sent wait for another notification
     """
     about = counted(alerts.count, "alert")
     try:
@@ -61,8 +67,9 @@ def send(
             spec = _build_spec(alert, alerts)
             response = client.run(spec.build_call(spec.recipients, alerts.reference, None))
             rejected = len(spec.read_result(response, repeated=False).rejected)
-    except CpaasNotSentError as error:
-        log.warning("Notification not sent, alerts: %s. The next one reports them. %s", alerts.count, error)
+    except (CpaasConfigurationError, CpaasNotSentError) as error:
+        what_next = "The next one reports them." if is_stored else "They are not stored, so no other one reports them."
+        log.warning("Notification not sent, alerts: %s. %s %s", alerts.count, what_next, error)
         return NotificationOutcome.NOT_SENT
     except CpaasUnknownOutcomeError as error:
         log.warning(_UNKNOWN, alerts.reference, about, error)

@@ -83,7 +83,7 @@ def run_notifier(notifier: Notifier, context: Mapping[str, Any]) -> Iterator[flo
         alert = _make_alert(notifier, connection, event, fields)
         if not notifier.window:
             alerts = Batch(1, {event.subject: 1}, datetime.now(UTC), f"cpaas-{secrets.token_hex(10)}")
-            send(alert, alerts, connection, seconds=CALLER_SECONDS)
+            send(alert, alerts, connection, seconds=CALLER_SECONDS, is_stored=False)
             return
         with _open_database() as database:
             groups = AlertGroups(database, TIMING)

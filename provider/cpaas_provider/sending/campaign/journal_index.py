@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 from cpaas_provider.api.amounts import known_figure, to_decimal, total
@@ -202,6 +202,12 @@ class JournalIndex(SendRequests):
             )
             found[reference] = request.or_stronger(found.get(reference))
         return found.values()
+
+    def first_day(self) -> date | None:
+        """Return the day, in UTC, of the first request that was accepted or may have been; ``None`` without one."""
+        query = "SELECT min(at) FROM request WHERE state IN (?, ?)"
+        at = self.plan.database.execute(query, (_ACCEPTED, _UNKNOWN)).fetchone()[0]
+        return None if at is None else datetime.fromtimestamp(at, UTC).date()
 
     def confirm(self, accepted: Mapping[int, dict[str, Any]]) -> Sequence[Result]:
         """Record the requests that a probe established to be accepted."""

@@ -50,6 +50,7 @@ def build_report(
     if campaign.message.channel.endpoint.operation != "send_email":
         units = sum(number * texts for _, number, texts in lengths) if lengths else None
     references = [request.reference for request in campaign.index.unresolved()]
+    first_day = campaign.index.first_day()
     price = spec.price_per_page
     saved = campaign.plan.saved_pages() if spec.dry_run else None
     return {
@@ -74,6 +75,7 @@ def build_report(
         "estimated_charge": None if price is None or units is None else float(to_decimal(price) * units),
         "gsm7_saved_pages": saved,
         "gsm7_saved_charge": None if price is None or saved is None else float(to_decimal(price) * saved),
+        "first_request_on": None if first_day is None else first_day.isoformat(),
         "unknown_references": references[:_NAMED],
         "delivery_reports": delivery_reports,
         "results_path": None if spec.results_path is None else redacted_path(spec.results_path),

@@ -55,7 +55,13 @@ class DeliveryReports:
             return
         from cpaas_provider.tasks.delivery.tracker import DeliveryTracker
 
-        self._recorder = DeliveryTracker(options.operation, runtime, options.track_recipients)
+        conn_id = runtime.conn_id
+        if self.endpoint == "webhook":
+            from cpaas_provider.hooks._receiver import webhook_name
+
+            # The webhook has one id, however the DAG writes it. A callback URL has that of the DAG.
+            conn_id = webhook_name(conn_id)
+        self._recorder = DeliveryTracker(options.operation, runtime, options.track_recipients, conn_id)
         if self.endpoint == "callback":
             self.tracker = self._recorder
 
