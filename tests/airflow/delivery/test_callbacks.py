@@ -614,3 +614,14 @@ class TestCampaign:
             received.wait_for_counts(done.result["reference"], done.result["sent"])
         assert len(references) == 2
         assert sum(one.expected for one in received.rows(sends)) == 8
+
+
+def test_resends_of_a_campaign_are_counted_over_its_deferrals(task_runner: TaskRunner, received: Received) -> None:
+    task_runner.sandbox.control(*fault("send_sms", "cut_before"))
+    run = campaigns.sms(task_runner, rows(1), on_unknown="resend", unknown_timeout=20)
+    ended = run.run_try()
+    for _ in range(6):
+        if ended.state == "deferred":
+            ended = run.backdate_requests(seconds=20).fire_trigger(early=True).run_try()
+    assert (ended.state, campaigns.requests(task_runner)) == ("up_for_retry", 5)
+    assert "They were sent to 4 more times in this try" in ended.error
