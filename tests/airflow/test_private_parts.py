@@ -32,6 +32,7 @@ from tests.imports import ROOT, Import, imports_of
 PROVIDER = ROOT / "provider"
 PRIVATE_IMPORTS = {
     ("uvicorn._subprocess", "cli/receiver/workers.py"),
+    ("uvicorn.supervisors.multiprocess", "cli/receiver/workers.py"),
     ("uvicorn.protocols.http.httptools_impl.HttpToolsProtocol", "delivery/receiver/http/connection_limits.py"),
     ("uvicorn.protocols.http.httptools_impl.HttpToolsProtocol", "cpaas_sandbox/server.py"),
 }

@@ -147,8 +147,7 @@ def _contact(group_id: str, common: Mapping[str, Any], steps: Sequence[Mapping[s
 def _skip_without(task_id: str, then: Callable[[Context], Any] | None) -> Callable[[Context], None]:
     """Return what runs before a campaign. It skips the campaign if that of the channel before left no result.
 
-    Then that channel was skipped from outside, or it is not known whom its message reached. A missing report proves
-    nothing.
+    A task before the group may have skipped that channel, or its campaign may have reached recipients.
 
     :param then: what the author has run before a campaign
     """

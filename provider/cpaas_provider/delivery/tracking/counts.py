@@ -516,17 +516,19 @@ def read_sends(connection: Connection, campaigns: Iterable[str]) -> dict[str, Se
     requests that it has recorded as accepted count, too.
     """
     names, found = dict.fromkeys(campaigns), dict[str, SendCounts]()
-    continued, running, settled = set[str](), set[str](), set[str]()
+    continued, running, working = set[str](), set[str](), list[str]()
     progress = select(task_progress.c.reference, task_progress.c.state, task_progress.c.figures)
     for name, state, figures in select_among(connection, progress, task_progress.c.reference, names):
         numbers = (json.loads(figures).get(key) for key in ("sent", "unknown_recipients"))
         found[name] = SendCounts(*(number if isinstance(number, int) else None for number in numbers))
         if state == RUNNING:
             running.add(name)
-    ended = select(sends.c.campaign, sends.c.expected, sends.c.unknown.is_(None), _UNREPORTED_WITHOUT_REQUEST)
-    for name, expected, is_continued, unreported in select_among(
-        connection, ended.where(sends.c.expected.is_not(None)), sends.c.campaign, names
-    ):
+    started = select(sends.c.campaign, sends.c.expected, sends.c.unknown.is_(None), _UNREPORTED_WITHOUT_REQUEST)
+    for name, expected, is_continued, unreported in select_among(connection, started, sends.c.campaign, names):
+        if is_continued or name in running:
+            working.append(name)
+        if expected is None:
+            continue
         # While a later try sends, its progress is newer.
         progressed = found.get(name, SendCounts())
         unknown = max(0, unreported)
@@ -534,9 +536,6 @@ def read_sends(connection: Connection, campaigns: Iterable[str]) -> dict[str, Se
             continued.add(name)
             unknown = progressed.unknown
         found[name] = SendCounts(max(expected, progressed.accepted or 0), unknown)
-        if not is_continued and name not in running:
-            settled.add(name)
-    working = [name for name in names if name not in settled]
     for name, accepted in _recipients_of_requests(connection, working).items():
         counts = found.get(name, SendCounts())
         found[name] = counts._replace(accepted=max(accepted, counts.accepted or 0))
