@@ -1390,7 +1390,7 @@ _LISTS: Mapping[str, Tests] = {
     ),
     "if you remove a recipient from the list, earlier reports do not add it again": (
         f"{_DELIVERY}tracking/test_permanent_failures.py::TestWhose::test_repeat_after_a_removal_lists_nobody",
-        f"{_DELIVERY}tracking/test_report_entries.py::TestBrake::test_what_a_person_removed_is_not_listed_again",
+        f"{_DELIVERY}tracking/test_report_entries.py::TestBrake::test_failure_behind_a_brake_is_removed_only_with_its_entry",
     ),
     "the single sends of a connection have the same brake": (
         f"{_DELIVERY}tracking/test_report_entries.py::TestBrakeOfSingleSends::test_more_than_a_small_share_lists_nobody",

@@ -167,9 +167,9 @@ def check_created(key_map: KeyMap, row_id: str, read_row: Callable[[str], Any]) 
         raise CannotResolveError("The contact list has no row of this id. Nothing was changed.") from None
     except ValueError as error:
         raise CannotResolveError(f"This is no row id: {error}. Nothing was changed.") from None
-    for other in maps_of_list(key_map.database, key_map.facts.base_url, key_map.facts.table_id):
-        if other.entries_of_rows([own_id]):
-            facts = other.facts
+    for known_map in maps_of_list(key_map.database, key_map.facts.base_url, key_map.facts.table_id):
+        if known_map.entries_of_rows([own_id]):
+            facts = known_map.facts
             which = "" if facts == key_map.facts else f" {facts.name!r} of connection {facts.conn_id!r}"
             raise CannotResolveError(
                 f"The contact map{which} has this row for another key already. Nothing was changed. Check the row id."

@@ -233,7 +233,7 @@ class StoredCursor:
     :param column: the cursor column
     :param settings: a hash of the settings of the sync. With others, rows below the cursor may differ from the list
     :param date_format: how text in the column is written, if a column rule says so
-    :param reads_all: whether this run reads all rows, whatever is stored
+    :param reads_all: whether this run ignores the stored cursor and reads all rows
     """
 
     def __init__(

@@ -130,7 +130,7 @@ def pruned_before(connection: Connection) -> datetime | None:
 def lost_first_reports(connection: Connection, first_days: Sequence[tuple[str, date]]) -> bool:
     """Return whether retention has deleted what was reported of the first requests of a campaign.
 
-    A later run with its idempotency key records the campaign anew, under the same reference.
+    A later run with its idempotency key records the campaign again, under the same reference.
 
     :param first_days: campaigns, each with the day, in UTC, of its first request
     """

@@ -195,7 +195,7 @@ class TestCampaignFinished:
         [one] = found(database)
         assert (one.facts["delivered"], one.facts["undelivered"]) == (1, 1)
 
-    def test_of_which_an_erasure_closed_the_last_is_told_to_a_dag_that_is_there_when_its_time_is_over(self, database):
+    def test_campaign_closed_by_an_erasure_starts_a_dag_that_was_scheduled_before_its_deadline(self, database):
         sent(database, expected=1)
         save_reports(database, report(ADA, "sent", token=to(ADA)))
         erase(database, f"+{ADA}")

@@ -220,7 +220,7 @@ class TestBrake:
             ({"conn_id": ""}, False),
         ],
     )
-    def test_what_a_person_removed_is_not_listed_again(
+    def test_failure_behind_a_brake_is_removed_only_with_its_entry(
         self, database: Database, where: dict[str, str], is_removed: bool
     ) -> None:
         """What a brake holds back counts as removed if its entry would be one of those that the person removes."""

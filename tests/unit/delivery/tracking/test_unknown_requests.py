@@ -161,7 +161,7 @@ class TestASensor:
         found = await looked(*names, share=1.0, unknown=("lost-one",))
         assert found == told("timed_out", 5, 4, 0, 0, 1)
 
-    def test_of_a_reference_waits_for_the_requests_of_a_later_try(self, sent: Database) -> None:
+    def test_sensor_by_reference_waits_for_the_requests_of_a_later_try(self, sent: Database) -> None:
         sensor = DeliverySensor(task_id="wait", send_result="spring", deferrable=False)
         save_reports(sent, *(report(one, "delivered", token=SURE) for one in (ADA, OBI)))
         begun(sent)
