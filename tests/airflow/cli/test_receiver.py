@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from cpaas_provider.cli.receiver.command import START_SECONDS
 from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken, callback_url
 from cpaas_provider.delivery.tracking.report_store import ReportStore
@@ -241,7 +242,10 @@ class TestForkedWorkers:
         # The supervisor asks twice a second.
         time.sleep(3)
         os.kill(victim, signal.SIGKILL)
+        killed = time.monotonic()
         assert self.wait_for_workers(receiver, without={victim}) & before == before - {victim}
+        # The supervisor waits for the response to a health check that long.
+        assert time.monotonic() - killed < START_SECONDS / 2
 
     def test_all_workers_are_replaced_after_their_forking_process_is_killed(self, receiver: Receiver) -> None:
         before = self.wait_for_workers(receiver)
