@@ -22,9 +22,11 @@ FLOORS_DATE := 2026-07-15
 # Where no pre-release is newer than the newest release, this is that release.
 PRERELEASE = hatchling editables 'apache-airflow>=3.4.0a0' 'apache-airflow-core>=3.4.0a0' 'apache-airflow-task-sdk>=1.4.0a0'
 
-# How many processes share the fast tests; 0 runs them in one, where a debugger works. One more than there are cores, as
-# each waits for servers and disks at times.
-WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# How many processes share the tests; 0 runs them in one, where a debugger works. More than there are cores, as each
+# waits for servers and disks at times; the slow tests wait most of their time.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + $(WAITING))))
+WAITING = 1
+test-slow: WAITING = 3
 # Files run in the order of their names: those of real tasks, which take longest, come first, so that no process is left
 # with one of them at the end. tests/tiers.py says which test belongs where. SEED=7 runs the fast tests in a random order, the same for the same seed.
 SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--random-order-seed=$(SEED))
