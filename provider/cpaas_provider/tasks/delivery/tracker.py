@@ -249,7 +249,7 @@ class DeliveryReportProbe(ReportProbe):
         message_id = found[entry.reference]
         if self.campaign is not None:
             # Its reports belong to the campaign from now on. Earlier ones may be stored under its own reference.
-            request = SentRequest(entry.reference, len(entry.members), message_id)
+            request = SentRequest(entry.reference, entry.recipients, message_id)
             self.tracker.record_accepted(self.campaign, [(request, ())])
         return {"id": message_id}
 
