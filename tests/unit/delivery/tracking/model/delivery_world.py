@@ -249,8 +249,8 @@ class DeliveryWorld:
     def _tracker(self, campaign: str) -> DeliveryTracker:
         known = self.oracle.campaigns[campaign]
         place = ("dag", "run", campaign, -1)
-        runtime: Any = SimpleNamespace(conn_id=known.connection, database=self.database, place=place)
-        return DeliveryTracker(known.operation, runtime, self.is_tracked(campaign))
+        runtime: Any = SimpleNamespace(database=self.database, place=place)
+        return DeliveryTracker(known.operation, runtime, self.is_tracked(campaign), known.connection)
 
     def is_tracked(self, campaign: str) -> bool:
         """Tell whether the recipients of a campaign are recorded."""
