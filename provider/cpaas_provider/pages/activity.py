@@ -88,9 +88,12 @@ def passcodes_page(pages: Pages, request: Request, viewer: Viewer, days: str) ->
         readable = viewer.readable({dag_id for dag_id, *_ in rows})
         account = pages.account(connection, {conn_id for dag_id, conn_id, *_ in rows if dag_id in readable})
     numbers: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    spellings: dict[str, str] = {}
     for dag_id, conn_id, outcome, count in rows:
         if dag_id in readable:
-            numbers[conn_id][outcome if outcome in ("verified", "expired", "pending") else "other"] += count
+            numbers[spellings.setdefault(conn_id.lower(), conn_id)][
+                outcome if outcome in ("verified", "expired", "pending") else "other"
+            ] += count
     funnels = sorted(numbers.items())
     return respond(
         request, "passcodes.html", funnels=funnels, **account, days=shown_days, choices=DAYS, refresh=REFRESH

@@ -37,12 +37,18 @@ def figures(page: str) -> dict[str, str]:
 
 
 def passcode(
-    database: Database, otp_id: str, outcome: str | None = None, *, ends: timedelta, dag_id: str = "d"
+    database: Database,
+    otp_id: str,
+    outcome: str | None = None,
+    *,
+    ends: timedelta,
+    dag_id: str = "d",
+    conn_id: str = "shop",
 ) -> None:
     def work(connection: object) -> None:
-        record_passcode(connection, "shop", otp_id, dag_id=dag_id, requested_at=NOW, expires_at=NOW + ends)  # type: ignore[arg-type]
+        record_passcode(connection, conn_id, otp_id, dag_id=dag_id, requested_at=NOW, expires_at=NOW + ends)  # type: ignore[arg-type]
         if outcome:
-            record_passcode_outcome(connection, "shop", otp_id, outcome)  # type: ignore[arg-type]
+            record_passcode_outcome(connection, conn_id, otp_id, outcome)  # type: ignore[arg-type]
 
     database.write(work)
 
@@ -143,6 +149,17 @@ class TestPasscodes:
         passcode(database, "v", "verified", ends=timedelta(minutes=-1))
         database.write(lambda connection: record_passcode_outcome(connection, "shop", "v", "expired"))
         assert figures(reader.get("/passcodes").text)["Verified"].startswith("1")
+
+    def test_passcodes_of_one_connection_in_two_spellings_are_counted_together(
+        self, database: Database, reader: TestClient
+    ) -> None:
+        passcode(database, "verified elsewhere", ends=timedelta(hours=2))
+        database.write(lambda connection: record_passcode_outcome(connection, "SHOP", "verified elsewhere", "verified"))
+        passcode(database, "pending", ends=timedelta(hours=2), conn_id="Shop")
+        page = reader.get("/passcodes").text
+        assert page.count('<tr><td class="lead">') == 1
+        shown = figures(page)
+        assert (shown["Requested"], shown["Verified"].split()[0], shown["Pending"].split()[0]) == ("2", "1", "1")
 
     def test_passcode_of_another_dag_is_not_counted(self, database: Database, anonymous: TestClient) -> None:
         passcode(database, "v", ends=timedelta(minutes=1), dag_id="theirs")

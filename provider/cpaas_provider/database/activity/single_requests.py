@@ -1,4 +1,7 @@
-"""Passcodes that tasks requested, their outcomes, and purchases of airtime. Neither code nor number is stored."""
+"""Passcodes that tasks requested, their outcomes, and purchases of airtime. Neither code nor number is stored.
+
+Another task may write the id of the connection in other upper and lower case, so ids are compared without it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, and_, func, select, update
 
 from cpaas_provider.database.activity.upsert import insert_into, upsert
 from cpaas_provider.database.bulk import batched
@@ -42,8 +45,13 @@ def record_passcode(
 def record_passcode_outcome(connection: Connection, conn_id: str, otp_id: str, outcome: str) -> None:
     """Record the outcome of a passcode, unless it was verified before."""
     columns = passcodes.c
-    is_unverified = (columns.conn_id == conn_id, columns.otp_id == otp_id, columns.outcome != "verified")
-    connection.execute(update(passcodes).where(*is_unverified).values(outcome=outcome))
+    is_unverified = and_(columns.otp_id == otp_id, columns.outcome != "verified")
+    # The spelling of the task that requested it comes first: only that comparison uses the primary key.
+    for is_of_connection in (columns.conn_id == conn_id, func.lower(columns.conn_id) == conn_id.lower()):
+        if connection.execute(
+            update(passcodes).where(is_of_connection, is_unverified).values(outcome=outcome)
+        ).rowcount:
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +75,14 @@ class AirtimePurchaseRow:
 
 
 def purchases_with_status(connection: Connection, status: str, references: Iterable[str]) -> set[tuple[str, str]]:
-    """Return connection and reference of those purchases that were recorded with a status."""
+    """Return connection, in lower case, and reference of those purchases that were recorded with a status."""
     columns = airtime_purchases.c
     found: set[tuple[str, str]] = set()
     for batch in batched(references):
         query = select(columns.conn_id, columns.reference).where(
             columns.reference.in_(batch), func.lower(columns.status) == status
         )
-        found |= {(row.conn_id, row.reference) for row in connection.execute(query)}
+        found |= {(row.conn_id.lower(), row.reference) for row in connection.execute(query)}
     return found
 
 

@@ -142,7 +142,8 @@ class ReportStore:
             if digest in first:
                 first.discard(digest)
                 row = self._row(received, owner, kinds.get(owner.campaign or ""), now)
-                if row is not None and row["status"] == DUPLICATE and (received.conn_id, owner.reference) in purchases:
+                purchase = (received.conn_id.lower(), owner.reference)
+                if row is not None and row["status"] == DUPLICATE and purchase in purchases:
                     row |= OF_REPEATED_PURCHASE
                 results[number] = StoreResult.UNREADABLE if row is None else StoreResult.NEW
                 if row is not None:
@@ -333,7 +334,7 @@ def _recorded_query(dialect: str) -> CompoundSelect[Any]:
 def _repeated_purchases(
     connection: Connection, incoming: Sequence[ReceivedReport], owners: Sequence[_Owner]
 ) -> set[tuple[str, str | None]]:
-    """Return connection and reference of purchases that an earlier request of the same reference made."""
+    """Return connection, in lower case, and reference of purchases that an earlier request of the reference made."""
     names = {
         owner.reference
         for received, owner in zip(incoming, owners, strict=True)

@@ -155,7 +155,9 @@ def record_repeated_purchase(connection: Connection, conn_id: str, reference: st
     They say that the repeat bought nothing, because the first request did.
     """
     rows = deliveries.c
-    is_duplicate = (rows.campaign == reference, rows.conn_id == conn_id, rows.status == DUPLICATE)
+    # Reports on the webhook have the one id of its connection, however the DAG writes it.
+    is_of_connection = func.lower(rows.conn_id) == conn_id.lower()
+    is_duplicate = (rows.campaign == reference, is_of_connection, rows.status == DUPLICATE)
     changed = {**OF_REPEATED_PURCHASE, "updated_at": datetime.now(UTC)}
     connection.execute(update(deliveries).where(*is_duplicate).values(changed))
 

@@ -142,21 +142,24 @@ class JournalIndex(SendRequests):
             members.setdefault(number, []).append(member)
             values_hashes.setdefault(number, []).append(values_hash)
         rows = self.plan.database.execute(
-            """SELECT number, reference, at, body, state, id, reason FROM request
+            """SELECT number, reference, at, body, state, id, reason, size FROM request
             WHERE state >= ? AND reference IN (SELECT reference
                 FROM recipient CROSS JOIN recipient_request AS sent USING (member) JOIN request ON number = sent.request
                 WHERE status = ? AND request.state = ?) ORDER BY number""",
             (_UNKNOWN, RecipientStatus.UNKNOWN, _UNKNOWN),
         ).fetchall()
         records = []
-        for number, reference, at, body, strength, message_id, reason in rows:
+        for number, reference, at, body, strength, message_id, reason, size in rows:
             intent = Intent(
                 number, reference, b"".join(members.get(number, ())), b"".join(values_hashes.get(number, ()))
             )
             message = None if message_id is None else (message_id, None, None)
             outcome = Result(number, _STATES[strength], message, reason)
             started_at = datetime.fromtimestamp(at, UTC)
-            records.append(RequestRecord(intent, self.log.operation or "", started_at, body=body, outcome=outcome))
+            # A report is about any of its recipients, so a probe needs their number.
+            records.append(
+                RequestRecord(intent, self.log.operation or "", started_at, body=body, outcome=outcome, size=size)
+            )
         return records
 
     def values_hashes(self, members: Sequence[bytes]) -> dict[bytes, bytes]:

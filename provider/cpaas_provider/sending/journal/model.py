@@ -330,6 +330,7 @@ class RequestRecord:
     :param try_number: the try that made it
     :param body: hash of the content that is the same for all recipients; ``None`` where that is lost
     :param outcome: its result; ``None`` if it is pending
+    :param size: the number of recipients that it was sent to; ``None`` if ``intent`` names all of them
     """
 
     intent: Intent
@@ -338,6 +339,7 @@ class RequestRecord:
     try_number: int | None = None
     body: str | None = None
     outcome: Result | None = None
+    size: int | None = None
 
     @property
     def number(self) -> int:
@@ -354,6 +356,11 @@ class RequestRecord:
         """The hashes of its recipients, less those that the service rejected from it."""
         members = split_members(self.intent.members)
         return self.outcome.goes_to(members) if self.outcome else members
+
+    @property
+    def recipients(self) -> int:
+        """The number of its recipients, less those that the service rejected from it."""
+        return len(self.members) if self.size is None else self.size - len(self.left_out)
 
     @property
     def left_out(self) -> list[bytes]:

@@ -57,16 +57,13 @@ class DeliveryTracker:
     """Records the requests of a task instance, and returns the URLs for their delivery reports.
 
     :param track_recipients: whether to record the recipients, too
-    :param conn_id: the id of the connection by which the receiver finds its secrets; empty for that of the task
+    :param conn_id: the id of the connection by which the receiver finds its secrets
     """
 
     operation: str
     runtime: TaskRuntime
     track_recipients: bool
-    conn_id: str = ""
-
-    def __post_init__(self) -> None:
-        self.conn_id = self.conn_id or self.runtime.conn_id
+    conn_id: str
 
     @cached_property
     def _receiver(self) -> ReceiverClient:
@@ -249,7 +246,7 @@ class DeliveryReportProbe(ReportProbe):
         message_id = found[entry.reference]
         if self.campaign is not None:
             # Its reports belong to the campaign from now on. Earlier ones may be stored under its own reference.
-            request = SentRequest(entry.reference, len(entry.members), message_id)
+            request = SentRequest(entry.reference, entry.recipients, message_id)
             self.tracker.record_accepted(self.campaign, [(request, ())])
         return {"id": message_id}
 

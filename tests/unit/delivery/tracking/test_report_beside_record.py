@@ -317,8 +317,8 @@ def test_reports_beside_the_records_of_their_recipients_never_deadlock(
 
     def send(number: int) -> None:
         with open_database(url) as database:
-            runtime: Any = SimpleNamespace(conn_id="shop", database=database, place=("dag", "run", "send", number))
-            tracker = DeliveryTracker("send_sms", runtime, track_recipients=True)
+            runtime: Any = SimpleNamespace(database=database, place=("dag", "run", "send", number))
+            tracker = DeliveryTracker("send_sms", runtime, track_recipients=True, conn_id="shop")
             campaign = f"spring{number}"
             tracker.record_begin(campaign)
             for block in range(blocks):

@@ -117,6 +117,11 @@ class TestProbedRequests:
         assert statuses(plan) == {ADA: "sent", OBI: "sent", UMA: "unknown"}
         assert [one.number for one in index.unresolved()] == [1]
 
+    def test_partly_repeated_request_keeps_its_size(self) -> None:
+        _, index = restored(batch([make_intent(0, ADA, OBI, UMA), make_intent(1, ADA)], [make_result(1)]))
+        (request,) = index.unresolved()
+        assert (set(request.members), request.recipients) == ({member(OBI), member(UMA)}, 3)
+
     def test_newest_request_of_a_reference_is_probed(self) -> None:
         _, index = restored(batch([make_intent(0, ADA, OBI), make_intent(1, OBI, ADA)], []))
         assert [one.number for one in index.unresolved()] == [1]

@@ -81,7 +81,7 @@ class Script:
             self.world.resolve(reference, is_sent=is_sent)
 
     def probe(self, number: int) -> None:
-        if (reference := self._unresolved(number)) is not None:
+        if (reference := self._unresolved(number, is_partly_repeated=True)) is not None:
             request = self.world.oracle.requests[reference]
             is_reported = any(self.world.oracle.status(request, recipient) for recipient in request.recipients)
             is_free = request.statuses_at_erasure or self.world.oracle.has_strangers(request)
@@ -146,15 +146,21 @@ class Script:
     def _request(self, number: int) -> str | None:
         return self.references[number % len(self.references)] if self.references else None
 
-    def _unresolved(self, number: int) -> str | None:
-        """Return the reference of an unknown request of a campaign, unless its recipients were sent to again."""
+    def _unresolved(self, number: int, *, is_partly_repeated: bool = False) -> str | None:
+        """Return the reference of an unknown request of a campaign, unless its recipients were sent to again.
+
+        :param is_partly_repeated: whether some of its recipients may have been accepted in another request
+        """
         if not (reference := self._request(number)) or self._outcome(reference) is not Outcome.UNKNOWN:
             return None
         oracle = self.world.oracle
         request = oracle.requests[reference]
         if oracle.campaigns[request.campaign].is_single:
             return None
-        return None if oracle.sent_recipients(request.campaign).intersection(request.recipients) else reference
+        repeated = oracle.sent_recipients(request.campaign).intersection(request.recipients)
+        if is_partly_repeated and repeated < set(request.recipients):
+            repeated -= oracle.accepted_recipients(request.campaign)
+        return None if repeated else reference
 
     def _outcome(self, reference: str) -> Outcome:
         return self.world.oracle.requests[reference].outcome

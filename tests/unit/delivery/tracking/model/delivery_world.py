@@ -26,6 +26,8 @@ from cpaas_provider.delivery.tracking.events import KINDS, DeliveryEvent, detect
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 from cpaas_provider.delivery.tracking.retention import prune
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_resolution
+from cpaas_provider.sending.journal.hashing import MEMBER_BYTES
+from cpaas_provider.sending.journal.model import Intent, RequestRecord
 from cpaas_provider.tasks.delivery.tracker import DeliveryReportProbe, DeliveryTracker
 from tests.unit.delivery.tracking.model.delivery_oracle import DeliveryOracle
 from tests.unit.delivery.tracking.model.delivery_records import STRANGER, Outcome, Request
@@ -189,7 +191,10 @@ class DeliveryWorld:
         request = self.oracle.requests[reference]
         tracker = self._tracker(request.campaign)
         probe = DeliveryReportProbe(tracker, self.reference_of(request.campaign))
-        entry: Any = SimpleNamespace(reference=reference, members=request.recipients)
+        # A campaign asks about the recipients of unknown outcome alone, of however many the request has.
+        unknown = set(request.recipients) - self.oracle.accepted_recipients(request.campaign)
+        members = b"".join(name.encode()[-MEMBER_BYTES:].rjust(MEMBER_BYTES) for name in sorted(unknown))
+        entry = RequestRecord(Intent(0, reference, members), "send_sms", size=len(request.recipients))
         client: Any = None
         result = asyncio.run(probe.check(client, entry))
         if result is not None:
@@ -244,8 +249,8 @@ class DeliveryWorld:
     def _tracker(self, campaign: str) -> DeliveryTracker:
         known = self.oracle.campaigns[campaign]
         place = ("dag", "run", campaign, -1)
-        runtime: Any = SimpleNamespace(conn_id=known.connection, database=self.database, place=place)
-        return DeliveryTracker(known.operation, runtime, self.is_tracked(campaign))
+        runtime: Any = SimpleNamespace(database=self.database, place=place)
+        return DeliveryTracker(known.operation, runtime, self.is_tracked(campaign), known.connection)
 
     def is_tracked(self, campaign: str) -> bool:
         """Tell whether the recipients of a campaign are recorded."""
