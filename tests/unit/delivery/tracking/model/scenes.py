@@ -483,7 +483,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
         *sent(ADA, number=1),
         end(),
         report("delivered", 1),
-        Step("probe", {"number": 0}),
+        Step("probe", {"number": 0, "is_partly_repeated": True}),
         end(),
         COMPARE,
         report("delivered", by="reference"),
