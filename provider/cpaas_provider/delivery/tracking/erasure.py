@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, case
 
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema.activity import passcodes
 from cpaas_provider.database.schema.delivery import deliveries, delivery_summaries, reports, requests
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import COMMIT_LAG
@@ -62,6 +63,7 @@ def erase(database: Database, recipient: str, region: str | None = None) -> Eras
     matcher = find(recipient, region)
     database.require_report_support()
     rows = _erase_deliveries(database, matcher) + _erase_requests(database, matcher)
+    rows += _erase_passcodes(database, matcher)
     named, unreadable = _erase_reports(database, matcher)
     # Summaries contain reasons of reports. A page computes them again when it is opened.
     database.write(executing(delete(delivery_summaries)))
@@ -135,6 +137,17 @@ def _erase_requests(database: Database, matcher: RecipientMatcher) -> int:
             if matcher.in_text(row.message_id):
                 change = update(requests).where(*_has_key_of(requests, row)).values(message_id=None)
                 erased += database.write(executing(change))
+    return erased
+
+
+def _erase_passcodes(database: Database, matcher: RecipientMatcher) -> int:
+    """Replace the ids of passcodes that name the recipient. The passcodes stay counted."""
+    erased = 0
+    for rows in _pages(database, passcodes, select(*passcodes.primary_key.columns)):
+        for row in rows:
+            if matcher.in_text(row.otp_id, "id"):
+                change = update(passcodes).where(*_has_key_of(passcodes, row))
+                erased += database.write(executing(change.values(otp_id=f"{ERASED}-{secrets.token_hex(8)}")))
     return erased
 
 
