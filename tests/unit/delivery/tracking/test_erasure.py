@@ -17,12 +17,13 @@ from sqlalchemy import event, select, update
 from cpaas_provider.database import database as store
 from cpaas_provider.database.activity.single_requests import record_passcode
 from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.database.schema.activity import passcodes
 from cpaas_provider.database.schema.delivery import deliveries, events, reports, requests
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking import erasure
 from cpaas_provider.delivery.tracking import events as delivery_events
-from cpaas_provider.delivery.tracking.erasure import erase
+from cpaas_provider.delivery.tracking.erasure import erase, find_remaining
 from cpaas_provider.delivery.tracking.mentions import RecipientMatcher, UnknownRecipientError, find
 from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,
@@ -429,3 +430,14 @@ def test_passcode_whose_id_names_the_recipient_stays_counted_without_it(
     assert len(left) == 2
     assert ({otp_id, "other"} == left) is not is_erased
     assert not any(ADA in name for name in left)
+
+
+@pytest.mark.parametrize(("message_id", "remaining"), [(f"m-+{ADA}", {"cpaas_campaign_values": 1}), (f"m-+{OBI}", {})])
+def test_journal_with_an_id_made_from_the_number_is_named_as_remaining(
+    database: Database, message_id: str, remaining: dict[str, int]
+) -> None:
+    state = LeasedState(database, "spring/0", "owner")
+    database.write(state.acquire_within)
+    state.set("window", {"id": message_id})
+    erase(database, f"+{ADA}")
+    assert find_remaining(database, f"+{ADA}") == remaining
