@@ -16,7 +16,7 @@ from cpaas_provider.database.recipients.frequency import erase_counts
 from cpaas_provider.database.recipients.suppressions import SuppressionTable
 from cpaas_provider.database.schema.campaigns import task_journals
 from cpaas_provider.database.task_journals import prune_journals
-from cpaas_provider.delivery.tracking.erasure import erase
+from cpaas_provider.delivery.tracking.erasure import erase, find_remaining
 from cpaas_provider.delivery.tracking.mentions import RecipientMatcher, UnknownRecipientError, find
 from cpaas_provider.delivery.tracking.retention import prune
 
@@ -65,9 +65,22 @@ def cpaas_db_erase(args: Namespace) -> None:
                 remaining += erase_part()
             except Exception as error:  # noqa: BLE001 - the other parts must be erased all the same
                 remaining.append(describe(error, f"The erasure from {part}"))
+        try:
+            named = find_remaining(database, recipient, args.region)
+        except Exception as error:  # noqa: BLE001 - what was not erased is still to be printed
+            named = {}
+            remaining.append(describe(error, "The search for what is left"))
+    if named:
+        tables = ", ".join(f"{table} ({counted(number, 'row')})" for table, number in named.items())
+        say(
+            f"Not erased: {tables}. These rows name the recipient in a name that you gave, such as a run id, or in an "
+            "id that the service gave. Journals need it, so that a retry does not send again."
+        )
     if remaining:
         failures = "\n".join(remaining)
         raise SystemExit(f"The database may still contain the recipient. Run the same command again.\n{failures}")
+    if named:
+        raise SystemExit("The database still contains the recipient, in names and ids that are not erased.")
 
 
 def _erase_from_maps(database: Database, recipient: str, region: str | None, matcher: RecipientMatcher) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 
 from cpaas_provider.database import REVISIONS
 from cpaas_provider.database.database import open_database
+from cpaas_provider.delivery.tracking.sent_requests import TrackedSend, record_send_started
 from tests.airflow.harness.command_line import CommandLine, CommandResult
 from tests.unit.delivery.report_builders import ADA, counts, outcomes, report, save_reports, to
 
@@ -58,6 +59,17 @@ def test_prune_removes_old_reports_and_erase_removes_recipients(store: Call, url
     with open_database(url) as database:
         assert counts(database) == (1, 0, 0)
         assert set(outcomes(database)) == {""}
+
+
+def test_erase_names_the_tables_that_keep_the_recipient_in_a_run_id(store: Call, url: str) -> None:
+    with open_database(url) as database:
+        send = TrackedSend("spring", "send_sms", "shop", "dag", f"order-+{ADA}", "send", -1)
+        database.write(lambda connection: record_send_started(connection, send))
+    done = store("erase", f"+{ADA}", "--yes")
+    assert done.status == 1
+    assert "Not erased: cpaas_sends (1 row)." in done.out
+    assert ADA not in done.out + done.err
+    assert store("erase", "+2348030000009", "--yes").status == 0
 
 
 def test_ambiguous_recipient_is_not_erased(store: Call) -> None:

@@ -9,10 +9,26 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, case, delete, func, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    String,
+    Table,
+    and_,
+    case,
+    delete,
+    func,
+    select,
+    tuple_,
+    update,
+)
 
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
+from cpaas_provider.database.schema.activity import passcodes
+from cpaas_provider.database.schema.all_tables import metadata
 from cpaas_provider.database.schema.delivery import deliveries, delivery_summaries, reports, requests
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import COMMIT_LAG
@@ -27,6 +43,7 @@ PAGE_ROWS = 5_000
 ERASED = "erased"
 """The status of an erased recipient without a report."""
 
+_ERASED_TABLES = (deliveries, delivery_summaries, passcodes, reports)
 _NOT_PUBLISHED = 0
 _TEXTS = ("status", "reason", "message_id", "reference")
 
@@ -62,11 +79,37 @@ def erase(database: Database, recipient: str, region: str | None = None) -> Eras
     matcher = find(recipient, region)
     database.require_report_support()
     rows = _erase_deliveries(database, matcher) + _erase_requests(database, matcher)
+    rows += _erase_passcodes(database, matcher)
     named, unreadable = _erase_reports(database, matcher)
     # Summaries contain reasons of reports. A page computes them again when it is opened.
     database.write(executing(delete(delivery_summaries)))
     leftovers = not database.wipe(matcher.may_be_left_in)
     return Erased(rows + named, matcher.read_as, unreadable, leftovers)
+
+
+def find_remaining(database: Database, recipient: str, region: str | None = None) -> dict[str, int]:
+    """Return the number of rows that still name an erased recipient, by table, without tables that have none.
+
+    Names of runs and tasks that an author gave are in several tables. Journals have the ids that the service gave.
+    A later try returns these instead of sending again.
+    """
+    matcher = find(recipient, region)
+    remaining: dict[str, int] = {}
+    for table in metadata.sorted_tables:
+        texts = [column.name for column in table.columns if isinstance(column.type, String)]
+        if not texts or table in _ERASED_TABLES:
+            continue
+        for rows in _pages(database, table, select(*{*table.primary_key.columns, *(table.c[name] for name in texts)})):
+            named = sum(any(_is_named_in(matcher, getattr(row, name)) for name in texts) for row in rows)
+            if named:
+                remaining[table.name] = remaining.get(table.name, 0) + named
+    return remaining
+
+
+def _is_named_in(matcher: RecipientMatcher, text: str | None) -> bool:
+    if text and text.startswith(("{", "[")):
+        return matcher.in_body(text)
+    return matcher.in_text(text, "id")
 
 
 def _erase_deliveries(database: Database, matcher: RecipientMatcher) -> int:
@@ -135,6 +178,17 @@ def _erase_requests(database: Database, matcher: RecipientMatcher) -> int:
             if matcher.in_text(row.message_id):
                 change = update(requests).where(*_has_key_of(requests, row)).values(message_id=None)
                 erased += database.write(executing(change))
+    return erased
+
+
+def _erase_passcodes(database: Database, matcher: RecipientMatcher) -> int:
+    """Replace the ids of passcodes that name the recipient. The passcodes stay counted."""
+    erased = 0
+    for rows in _pages(database, passcodes, select(*passcodes.primary_key.columns)):
+        for row in rows:
+            if matcher.in_text(row.otp_id, "id"):
+                change = update(passcodes).where(*_has_key_of(passcodes, row))
+                erased += database.write(executing(change.values(otp_id=f"{ERASED}-{secrets.token_hex(8)}")))
     return erased
 
 

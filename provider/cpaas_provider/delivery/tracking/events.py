@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from sqlalchemy import (
     update,
 )
 
+from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.delivery import (
     RequestState,
@@ -67,6 +68,7 @@ from cpaas_provider.delivery.tracking.counts import (
     unknown_without_report,
 )
 from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
+from cpaas_provider.delivery.tracking.retention import pruned_before
 
 CAMPAIGN_FINISHED: Final = "campaign_finished"
 MESSAGES_FAILED: Final = "messages_failed"
@@ -198,6 +200,23 @@ def mark_published(connection: Connection, published: Iterable[DeliveryEvent]) -
     if values:
         change = update(events).where(events.c.id == bindparam("event_id")).values(published_at=bindparam("at"))
         connection.execute(change, values)
+
+
+def record_finished_before_prune(connection: Connection, campaign: str, conn_id: str, first_day: date | None) -> None:
+    """Record that a campaign is finished already, if retention has deleted its record and its event.
+
+    A later run with its idempotency key, or a clear, records it again. It must start no second run. Call this before
+    that record.
+
+    :param first_day: the day, in UTC, of the campaign's first request; ``None`` without one
+    """
+    if first_day is None or (pruned := pruned_before(connection)) is None or first_day >= pruned.date():
+        return
+    if connection.execute(select(sends.c.campaign).where(sends.c.campaign == campaign)).first() is not None:
+        return
+    now = datetime.now(UTC)
+    event = {**_event(CAMPAIGN_FINISHED, campaign, NO_BATCH, conn_id, {}, now), "published_at": now}
+    connection.execute(insert_into(connection.dialect.name, events).on_conflict_do_nothing(), [event])
 
 
 def _of_send(value: ColumnElement[Any], *conditions: ColumnElement[bool]) -> ColumnElement[Any]:

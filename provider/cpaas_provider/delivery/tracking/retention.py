@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, case, delete, exists, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Table, case, delete, exists, or_, select, tuple_
 
 from cpaas_provider.database.activity.budgets import is_before
 from cpaas_provider.database.activity.upsert import upsert
@@ -95,6 +95,9 @@ def prune(database: Database, before: datetime, lookups_before: datetime) -> Ite
         if table is requests:
             # The state of a request decides whether its rows count, also for a brake.
             conditions.append(~exists().where(is_request_of(deliveries)))
+        elif table is events:
+            # A campaign that a later try continues must find that its event was published.
+            conditions.append(or_(events.c.batch != 0, ~exists().where(sends.c.campaign == events.c.campaign)))
         elif table is suppression_brakes:
             # By then the time of a brake of single sends is over, so failures received later are not held back by it.
             conditions = [age < moment - SINGLE_SENDS_WINDOW, ~may_hold(moment)]

@@ -195,7 +195,11 @@ class CampaignRunner(BulkAttempt):
         # What an earlier try was killed before recording is in the journal.
         made = [_sent_request(request) for request in campaign.index.requests()]
         tracker.record_send_finished(
-            campaign.reference, counts[RecipientStatus.SENT], counts[RecipientStatus.UNKNOWN], made
+            campaign.reference,
+            counts[RecipientStatus.SENT],
+            counts[RecipientStatus.UNKNOWN],
+            made,
+            campaign.index.first_day(),
         )
         self._runtime.delivery_link = page_url([campaign.reference])
 
@@ -214,7 +218,7 @@ class CampaignRunner(BulkAttempt):
         if reports and reports.tracker and self._campaign is not None and not self._is_tracked:
             reference = self._campaign.reference
             reports.begin()
-            reports.tracker.record_begin(reference)
+            reports.tracker.record_begin(reference, self._campaign.index.first_day())
             runtime.delivery_link = page_url([reference])
             push_link(runtime.context, runtime.delivery_link)
             self._is_tracked = True

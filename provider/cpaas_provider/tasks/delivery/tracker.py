@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from cpaas_provider.delivery.callbacks.receiver_check import (
 )
 from cpaas_provider.delivery.reports import normalise_recipient
 from cpaas_provider.delivery.tracking import counts
+from cpaas_provider.delivery.tracking.events import record_finished_before_prune
 from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,
     TrackedSend,
@@ -105,21 +106,32 @@ class DeliveryTracker:
         """Return the URL for the delivery reports of one request."""
         return self._receiver.url(campaign, reference, recipients)
 
-    def record_begin(self, campaign: str) -> None:
-        """Record that a campaign begins."""
-        self._write(partial(self._record_started, campaign=campaign))
+    def record_begin(self, campaign: str, first_day: date | None = None) -> None:
+        """Record that a campaign begins.
 
-    def record_send_finished(self, campaign: str, expected: int, unknown: int, made: Sequence[SentRequest]) -> None:
+        :param first_day: the day, in UTC, of its first request in an earlier try or run
+        """
+        self._write(partial(self._record_started, campaign=campaign, first_day=first_day))
+
+    def record_send_finished(
+        self,
+        campaign: str,
+        expected: int,
+        unknown: int,
+        made: Sequence[SentRequest],
+        first_day: date | None = None,
+    ) -> None:
         """Record the number of recipients sent to in all tries, how many of them are unknown, and of which requests.
 
         :param unknown: the number of recipients of unknown outcome, also of those whose requests are lost
         :param made: all requests of all tries in their states, each with the addresses that the service rejected
+        :param first_day: the day, in UTC, of the first request
         """
         recorded = [request._replace(rejected=_keys(request.rejected)) for request in made]
         without_request = max(0, unknown - sum(request.unknown for request in recorded))
 
         def work(connection: Connection) -> None:
-            self._record_started(connection, campaign)
+            self._record_started(connection, campaign, first_day)
             record_states(connection, campaign, self.conn_id, recorded)
             record_send_finished(connection, campaign, expected, without_request)
 
@@ -156,7 +168,8 @@ class DeliveryTracker:
             self._record_recipients(connection, campaign, [(request, recipients)])
         record_send_finished(connection, campaign, number)
 
-    def _record_started(self, connection: Connection, campaign: str) -> None:
+    def _record_started(self, connection: Connection, campaign: str, first_day: date | None = None) -> None:
+        record_finished_before_prune(connection, campaign, self.conn_id, first_day)
         send = TrackedSend(campaign, self.operation, self.conn_id, *self.runtime.place)
         record_send_started(connection, send)
 

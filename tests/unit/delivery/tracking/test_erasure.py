@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ import pytest
 from sqlalchemy import event, select, update
 
 from cpaas_provider.database import database as store
+from cpaas_provider.database.activity.single_requests import record_passcode
 from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.database.leases import LeasedState
+from cpaas_provider.database.schema.activity import passcodes
 from cpaas_provider.database.schema.delivery import deliveries, events, reports, requests
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking import erasure
 from cpaas_provider.delivery.tracking import events as delivery_events
-from cpaas_provider.delivery.tracking.erasure import erase
+from cpaas_provider.delivery.tracking.erasure import erase, find_remaining
 from cpaas_provider.delivery.tracking.mentions import RecipientMatcher, UnknownRecipientError, find
 from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,
@@ -406,3 +410,34 @@ def found_in(path: Path) -> int:
         [sys.executable, "-c", counting, *map(str, files)], capture_output=True, check=True, text=True
     )
     return int(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("otp_id", "is_erased"), [(f"otp-+{ADA}-1", True), (f"otp-+{OBI}-1", False), ("4f0c-9a", False)]
+)
+def test_passcode_whose_id_names_the_recipient_stays_counted_without_it(
+    database: Database, otp_id: str, *, is_erased: bool
+) -> None:
+    for name in (otp_id, "other"):
+        database.write(
+            lambda c, name=name: record_passcode(
+                c, "shop", name, dag_id="dag", requested_at=datetime.now(UTC), expires_at=None
+            )
+        )
+    assert erase(database, f"+{ADA}").rows == int(is_erased)
+    with database.connect() as connection:
+        left = set(connection.execute(select(passcodes.c.otp_id)).scalars())
+    assert len(left) == 2
+    assert ({otp_id, "other"} == left) is not is_erased
+    assert not any(ADA in name for name in left)
+
+
+@pytest.mark.parametrize(("message_id", "remaining"), [(f"m-+{ADA}", {"cpaas_campaign_values": 1}), (f"m-+{OBI}", {})])
+def test_journal_with_an_id_made_from_the_number_is_named_as_remaining(
+    database: Database, message_id: str, remaining: dict[str, int]
+) -> None:
+    state = LeasedState(database, "spring/0", "owner")
+    database.write(state.acquire_within)
+    state.set("window", {"id": message_id})
+    erase(database, f"+{ADA}")
+    assert find_remaining(database, f"+{ADA}") == remaining

@@ -25,7 +25,14 @@ from cpaas_provider.database.schema.delivery import (
 from cpaas_provider.database.schema.lookups import lookups, phone_records
 from cpaas_provider.database.schema.recipients import message_counts
 from cpaas_provider.delivery.tracking import retention
-from cpaas_provider.delivery.tracking.events import CAMPAIGN_FINISHED, KINDS, detect_events, unpublished
+from cpaas_provider.delivery.tracking.events import (
+    CAMPAIGN_FINISHED,
+    KINDS,
+    detect_events,
+    mark_published,
+    record_finished_before_prune,
+    unpublished,
+)
 from cpaas_provider.delivery.tracking.retention import prune
 from cpaas_provider.delivery.tracking.sent_requests import (
     SentRequest,
@@ -172,6 +179,41 @@ class TestPruning:
         assert dict(prune(filled, now - timedelta(days=90), WHEN))["cpaas_events"] == 1
         with filled.connect() as connection:
             assert connection.execute(select(events.c.campaign)).scalars().all() == ["waits"]
+
+    def test_campaign_continued_after_its_event_is_old_finishes_once(self, database: Database) -> None:
+        def finish(expected: int) -> list[str]:
+            begun(database)
+            ended(database, expected=expected)
+            detect_events(database, dict.fromkeys(KINDS, datetime(2000, 1, 1, tzinfo=UTC)))
+            with database.connect() as connection:
+                new = unpublished(connection)
+            database.write(lambda c: mark_published(c, new))
+            return [event.campaign for event in new]
+
+        later = datetime.now(UTC) + timedelta(minutes=1)
+        assert finish(0) == ["spring"]
+        begun(database)
+        ended(database, expected=2)
+        list(prune(database, later, WHEN))
+        assert finish(0) == []
+        # Then nothing of it is left.
+        list(prune(database, later, WHEN))
+        with database.connect() as connection:
+            assert connection.execute(select(events.c.id)).all() == []
+
+    @pytest.mark.parametrize(("days", "finished"), [(100, []), (1, ["spring"]), (None, ["spring"])])
+    def test_pruned_campaign_of_a_later_run_finishes_no_second_time(
+        self, database: Database, days: int | None, finished: list[str]
+    ) -> None:
+        now = datetime.now(UTC)
+        list(prune(database, now - timedelta(days=90), WHEN))
+        first_day = None if days is None else (now - timedelta(days=days)).date()
+        database.write(lambda c: record_finished_before_prune(c, "spring", "shop", first_day))
+        begun(database)
+        ended(database, expected=0)
+        detect_events(database, dict.fromkeys(KINDS, datetime(2000, 1, 1, tzinfo=UTC)))
+        with database.connect() as connection:
+            assert [event.campaign for event in unpublished(connection)] == finished
 
     def test_leaves_alerts_that_no_notification_has_reported_unless_they_are_old(self, filled: Database) -> None:
         old = datetime.now(UTC) - timedelta(days=200)
