@@ -323,6 +323,12 @@ def test_envelope_of_a_failed_purchase_may_speak_of_success() -> None:
     assert_unknown(error_of({"status": "failed", "data": {"id": "a-1", "status": "sent"}}, endpoint=BUY_AIRTIME))
 
 
+@pytest.mark.parametrize("beside", [{"state": "success"}, {"items": [{"status": "sent"}]}])
+def test_envelope_whose_failed_purchase_speaks_of_success_is_unknown(beside: dict[str, Any]) -> None:
+    body = {"status": "success", "data": {"id": "a-1", "status": "failed", **beside}}
+    assert_unknown(error_of(body, endpoint=BUY_AIRTIME))
+
+
 @pytest.mark.parametrize("text", ["not yet sent", "not only accepted", "failed after 3 were sent", "will be delivered"])
 def test_sentences_that_speak_of_an_acceptance(text: str) -> None:
     assert speaks_of_acceptance(text)
