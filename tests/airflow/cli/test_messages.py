@@ -26,7 +26,7 @@ from cpaas_provider.database.schema.delivery import sends
 from cpaas_provider.delivery.receiver.app import create_app
 from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.operators.email import SendEmailOperator
-from cpaas_provider.operators.sms import SendSmsOperator
+from cpaas_provider.operators.sms import SendSmsOperator, SmsCampaignOperator
 from cpaas_provider.sending import send
 from cpaas_provider.sending.journal.model import CAMPAIGN_DATABASE
 from tests.airflow.campaigns.test_keys import copied
@@ -554,8 +554,6 @@ class TestLookup:
         assert digits("ada") not in said.out + said.err
 
     def test_cache_is_that_of_campaigns(self, cli: Cli, task_runner: TaskRunner) -> None:
-        from cpaas_provider.operators.sms import SmsCampaignOperator
-
         self.look_up(cli, phone("ada"))
         with new_dag() as dag:
             SmsCampaignOperator(task_id="send", source=[{"phone": phone("ada")}], content="Hi", skip_dnd=True)
@@ -563,8 +561,6 @@ class TestLookup:
         assert self.asked(task_runner) == 1
 
     def test_lookup_of_a_campaign_stores_the_dnd_flag_only(self, cli: Cli, task_runner: TaskRunner) -> None:
-        from cpaas_provider.operators.sms import SmsCampaignOperator
-
         with new_dag() as dag:
             SmsCampaignOperator(task_id="send", source=[{"phone": phone("ada")}], content="Hi", skip_dnd=True)
         assert Run(task_runner, dag).run_try("send").state == "success"
@@ -699,6 +695,18 @@ class TestBalance:
         age = datetime.now(UTC) - datetime.fromisoformat(found["cpaas_default"]["reported_at"])
         assert age.total_seconds() < 60
         assert one(cli("balance", "--conn-id", "cpaas_other", "--output", "json"))["task_id"] == "mail"
+
+    def test_balance_of_one_connection_is_found_in_whatever_case_its_id_is_written(
+        self, cli: Cli, task_runner: TaskRunner
+    ) -> None:
+        with new_dag() as dag:
+            SendSmsOperator(task_id="first", recipients=phone("ada"), content="Hi")
+            SmsCampaignOperator(task_id="last", source=[phone("obi")], content="Hi", cpaas_conn_id="CPaaS_Default")
+        run = Run(task_runner, dag)
+        for name in ("first", "last"):
+            run.run_try(name)
+        for which in ([], ["--conn-id", "cpaas_DEFAULT"]):
+            assert one(cli("balance", *which, "--output", "json"))["task_id"] == "last"
 
 
 def test_ctrl_c_while_the_service_asks_to_wait_sends_nothing_and_the_key_can_be_used_again(

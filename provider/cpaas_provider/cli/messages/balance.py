@@ -11,7 +11,7 @@ from typing import Any
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from sqlalchemy import Row, String, and_, cast, select
+from sqlalchemy import Row, String, and_, cast, func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -57,9 +57,13 @@ def cpaas_balance(args: Namespace) -> None:
 
 
 def _newest(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the newest line of each connection, the last one of those with the same time."""
+    """Return the newest line of each connection, the last one of those with the same time.
+
+    Airflow reads one connection from the environment, in whatever case a DAG writes its id.
+    """
     by_time = sorted(lines, key=lambda line: str(line["reported_at"]))
-    return sorted({line["conn_id"]: line for line in by_time}.values(), key=lambda line: str(line["conn_id"]))
+    newest = {line["conn_id"].lower(): line for line in by_time}
+    return [newest[conn_id] for conn_id in sorted(newest)]
 
 
 def _read_campaign_balances(conn_id: str | None) -> list[dict[str, Any]]:
@@ -69,7 +73,7 @@ def _read_campaign_balances(conn_id: str | None) -> list[dict[str, Any]]:
     columns = task_progress.c
     query = select(task_progress).where(columns.kind == CAMPAIGN)
     if conn_id is not None:
-        query = query.where(columns.conn_id == conn_id)
+        query = query.where(func.lower(columns.conn_id) == conn_id.lower())
     try:
         with open_database() as database, database.connect() as connection:
             rows = connection.execute(query.order_by(columns.started_at.desc()).limit(_MOST)).all()
@@ -102,7 +106,7 @@ def _read_task_balances(session: Session, conn_id: str | None) -> list[dict[str,
         _line(found, balance, row.timestamp.astimezone(UTC), row)
         for row in reversed(session.execute(query).all())
         if (found := _conn_id(row.rendered_fields)) is not None
-        and conn_id in (None, found)
+        and (conn_id is None or conn_id.lower() == found.lower())
         and (balance := _balance(row.value)) is not None
     ]
 
