@@ -272,6 +272,19 @@ def test_row_with_more_cells_than_the_header_is_invalid_unless_they_are_empty(ma
     assert good(found) == {3: ("2", "Bo"), 4: ("3", "Cy")}
 
 
+@pytest.mark.parametrize("line", ["2", "2,Bo", '2,"Bo"', "2,B"])
+def test_last_line_that_may_be_cut_off_is_invalid(made: Make, line: str) -> None:
+    found = read(made(f"key,name,plan\n1,Ada\n{line}"), "key", "name", "plan")
+    assert good(found) == {2: ("1", "Ada", None)}
+    assert bad(found) == {3: "ends without a line end and has fewer cells than the header: the file may be cut off"}
+
+
+@pytest.mark.parametrize("end", ["\n2,Bo,\n", "\r\n2,Bo\r\n", "\n2,Bo,", "\n2,Bo\n,", "\n2,Bo\n \u200b", "\r2,Bo\r"])
+def test_last_line_with_all_cells_a_line_end_or_no_content_is_not_cut_off(made: Make, end: str) -> None:
+    source = made(f"key,name,plan\n1,Ada,gold{end}")
+    assert values(source, "key", "name", "plan") == [("1", "Ada", "gold"), ("2", "Bo", None)]
+
+
 def test_nul_characters_are_set_aside(made: Make) -> None:
     found = read(made(b"phone,name\n1,A\0da\n2,Bo\n"), "phone", "name")
     assert (bad(found), good(found)) == ({2: "contains NUL characters"}, {3: ("2", "Bo")})

@@ -28,7 +28,8 @@ class CsvSource(FileSource):
     r"""A CSV file whose first line names the columns; ``.gz``, ``.bz2`` and ``.xz`` are unpacked.
 
     Cells are stripped, and empty ones are ``None``. A record without any content is no row. Rows that cannot be read
-    are invalid rows.
+    are invalid rows. Empty cells at the end of a row may be left out, but not in a last line without a line end: the
+    file may be cut off there.
 
     :param path: a path or URL, as text, ``Path`` or ``ObjectStoragePath`` (templated)
     :param conn_id: the Airflow connection of its storage; default: the connection in the path, or that of the storage
@@ -128,7 +129,7 @@ class _CsvTable:
                 continue
             number, cells, text = record
             is_ascii = text.isascii()
-            is_odd = len(cells) > width or "\0" in text or (not is_ascii and UNDECODABLE in text)
+            is_odd = len(cells) != width or "\0" in text or (not is_ascii and UNDECODABLE in text)
             if is_odd and (reason := _fault(cells, text, width, self._header_width)):
                 yield InvalidRow(number, reason)
                 continue
@@ -152,6 +153,9 @@ def _fault(cells: list[str], text: str, width: int, header_width: int) -> str | 
     # A column at the end may have no name. But a comma too many in a row may not pass for one.
     if len(cells) != header_width and any(map(str.strip, cells[width:])):
         return "has more cells than the header"
+    # Empty cells at the end of a line may be left out. But a file still being written may end in the middle of a row.
+    if len(cells) < width and not text.endswith(("\n", "\r")) and has_content(cells):
+        return "ends without a line end and has fewer cells than the header: the file may be cut off"
     return None
 
 
