@@ -23,10 +23,11 @@ FLOORS_DATE := 2026-07-15
 PRERELEASE = hatchling editables 'apache-airflow>=3.4.0a0' 'apache-airflow-core>=3.4.0a0' 'apache-airflow-task-sdk>=1.4.0a0'
 
 # How many processes share the tests; 0 runs them in one, where a debugger works. More than there are cores, as each
-# waits for servers and disks at times; the slow tests wait most of their time.
+# waits for servers and disks at times. The slow tests wait most of their time; .ci/run has the lowest versions beside.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + $(WAITING))))
 WAITING = 1
 test-slow: WAITING = 3
+test-floors: WAITING = 0
 # Files run in the order of their names: those of real tasks, which take longest, come first, so that no process is left
 # with one of them at the end. tests/tiers.py says which test belongs where. SEED=7 runs the fast tests in a random order, the same for the same seed.
 SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--random-order-seed=$(SEED))
@@ -53,7 +54,7 @@ test: setup ## Run the fast tests, in minutes (ARGS="-k sms" selects some)
 	@$(RUN) $(IN_MEMORY) $(BIN)/python -m pytest $(FAST) --write-durations=$(RECORDED)/fast.json $(ARGS)
 
 test-slow: setup ## Run the slow tests: programs, browsers, builds, larger samples of generated input
-	@$(RUN) EXAMPLES=sample $(BIN)/python -m pytest -m "slow or generated" $(SHARED) \
+	@$(RUN) EXAMPLES=sample $(BIN)/python -m pytest -m "(slow or generated) and not torture" $(SHARED) \
 	  --write-durations=$(RECORDED)/slow.json $(ARGS)
 
 test-system: setup ## Run the tests with real Airflow processes: demo, kills, delivery

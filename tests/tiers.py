@@ -5,7 +5,7 @@
 * system: ``make test-system``. Real Airflow processes, one test at a time.
 
 ``make test-all`` runs the three; ``make torture`` runs all tests, the slow and the system tests whole instead of a
-sample, and what a table of a fast file has beyond one case for each way through the code, see ``spread``.
+sample, and what a table has beyond one case for each way through the code, see ``spread``.
 ``make test-floors`` runs those of the fast tests that depend on the versions of what is installed, see ``VERSIONED``,
 each function with one case a database.
 
@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.promises import BOTH_DATABASES
+from tests.promises import BOTH_DATABASES, TASKS
 
 ROOT = Path(__file__).parents[1]
 MOST_SECONDS = 1.5
@@ -168,6 +168,8 @@ REAL_TASKS = "tests/airflow/"
 # runs on one.
 ON_EACH_DATABASE = ("tests/unit/database/", "tests/unit/contacts/key_map/")
 
+_OF_TASKS = frozenset(TASKS.values())
+
 Case = TypeVar("Case")
 
 # State machines, which hypothesis does not mark as its own.
@@ -212,7 +214,7 @@ def may_select(expression: str, path: str) -> bool:
     tier = tier_of(path)
     possible: dict[str, tuple[bool, ...]] = {name: (tier == name,) for name in PLACES}
     possible["versioned"] = (False, True) if path.startswith(VERSIONED) else (False,)
-    possible["torture"] = (False, True) if tier is None else (False,)
+    possible["torture"] = (False,) if tier == "system" else (False, True)
     possible["generated"] = (False, True) if tier is None and is_generated(path) else (False,)
     if not possible.keys() >= {*code.co_names}:
         return True
@@ -221,40 +223,60 @@ def may_select(expression: str, path: str) -> bool:
 
 
 def mark(items: Sequence[pytest.Item]) -> None:
-    """Mark collected tests by their places. Of a function with many cases, the first for each database is versioned."""
-    versioned: set[tuple[str, ...]] = set()
+    """Mark collected tests by their places."""
     for item in items:
         path = item.path.relative_to(ROOT).as_posix()
         tier = tier_of(path)
-        if path.startswith(VERSIONED):
-            function, _, case = item.nodeid.partition("[")
-            first = (function, *DATABASES.intersection(case.rstrip("]").split("-")))
-            if first not in versioned:
-                versioned.add(first)
-                item.add_marker("versioned")
         if tier:
             item.add_marker(tier)
             continue
         if path in MACHINES or item.get_closest_marker("hypothesis"):
             assert is_generated(path), f"{path} does not name hypothesis: -m generated would leave it out"
             item.add_marker("generated")
+    for item in versioned(items):
+        item.add_marker("versioned")
     for item in spread(items):
         item.add_marker("torture")
 
 
+def versioned(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield the tests that run at the lowest versions.
+
+    Of a function with many cases it is the first for each database. Of a file of real tasks it is every second
+    function, and the one that runs the operator for ``TASKS``: with Airflow, HTTP and SQL the others do the same.
+    """
+    positions: dict[str, dict[str, int]] = {}
+    first = set[tuple[str, ...]]()
+    for item in items:
+        path, function = item.nodeid.partition("::")[0], _function_of(item)
+        if not path.startswith(VERSIONED):
+            continue
+        of_file = positions.setdefault(path, {})
+        if of_file.setdefault(function, len(of_file)) % 2 and path.startswith(REAL_TASKS) and function not in _OF_TASKS:
+            continue
+        case = (function, *DATABASES.intersection(item.nodeid.removeprefix(function).strip("[]").split("-")))
+        if case not in first:
+            first.add(case)
+            yield item
+
+
 def spread(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield the fast tests that only ``make torture`` runs.
+    """Yield the fast and slow tests that only ``make torture`` runs.
 
     Each case of each function runs on one database in turn. A function without cases runs on each in the places of
-    ``ON_EACH_DATABASE``, and where it is promised for both. And of crossed tables, a real task runs each line once.
+    ``ON_EACH_DATABASE``, and where it is promised for both. And of crossed tables, a fast real task runs each line
+    once.
     """
-    fast = [item for item in items if tier_of(item.nodeid.partition("::")[0]) is None]
+    tier = {item.nodeid: tier_of(item.nodeid.partition("::")[0]) for item in items}
+    fast = [item for item in items if tier[item.nodeid] is None]
     real = [item for item in fast if item.nodeid.startswith(REAL_TASKS) and hasattr(item, "callspec")]
     crossed = set[str]()
     for _, cases in itertools.groupby(sorted(real, key=_function_of), _function_of):
         crossed.update(_off_the_diagonal(list(cases)))
     files: dict[str, dict[tuple[str, str], dict[str, pytest.Item]]] = {}
-    for item in fast:
+    for item in items:
+        if tier[item.nodeid] == "system":
+            continue
         if item.nodeid in crossed:
             yield item
             continue

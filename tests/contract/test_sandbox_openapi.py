@@ -24,7 +24,7 @@ from tests.cpaas_sandbox.conftest import ADA, Harness, running
 
 KEY = "sk_test_contract"
 TORTURE = bool(os.environ.get("TORTURE"))
-SAMPLE = ("--max-examples=300",) if TORTURE else ("--seed=20260131", "--max-examples=10", "--generation-deterministic")
+SAMPLE = ("--max-examples=300",) if TORTURE else ("--seed=20260131", "--max-examples=5", "--generation-deterministic")
 
 # The service as it is by default, and turned to the other side in all its blanks.
 MODES: dict[str, dict[str, Any]] = {

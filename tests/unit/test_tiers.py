@@ -64,16 +64,17 @@ class TestReading:
             ("not slow and not system", "tests/unit/database/test_leases.py", True),
             ("not slow and not system", "tests/airflow/cli/test_commands.py", False),
             ("not slow and not system", "tests/system/test_demo.py", False),
-            ("slow or generated", "tests/airflow/cli/test_commands.py", True),
-            ("slow or generated", "tests/unit/sending/test_model.py", True),
-            ("slow or generated", "tests/unit/sources/test_csv_round_trip.py", True),
-            ("slow or generated", "tests/unit/database/test_leases.py", False),
+            ("(slow or generated) and not torture", "tests/airflow/cli/test_commands.py", True),
+            ("(slow or generated) and not torture", "tests/unit/sending/test_model.py", True),
+            ("(slow or generated) and not torture", "tests/unit/sources/test_csv_round_trip.py", True),
+            ("(slow or generated) and not torture", "tests/unit/database/test_leases.py", False),
             ("system", "tests/system/test_demo.py", True),
             ("system", "tests/unit/sources/test_csv_round_trip.py", False),
             ("versioned and not slow and not system", "tests/unit/database/test_leases.py", True),
             ("versioned and not slow and not system", "tests/unit/sending/test_engine.py", False),
             ("versioned and not slow and not system", "tests/unit/database/test_processes_at_once.py", False),
             ("torture", "tests/unit/database/test_leases.py", True),
+            ("torture", "tests/airflow/cli/test_commands.py", True),
             ("torture", "tests/system/test_demo.py", False),
             ("", "tests/system/test_demo.py", True),
             ("hypothesis and not slow", "tests/unit/database/test_leases.py", True),
@@ -84,7 +85,7 @@ class TestReading:
         assert tiers.may_select(expression, path) is read
 
     def test_no_file_is_read_for_no_tier(self) -> None:
-        expressions = ("not slow and not system", "slow or generated", "system")
+        expressions = ("not slow and not system", "(slow or generated) and not torture", "system")
         files = [file.relative_to(tiers.ROOT).as_posix() for file in (tiers.ROOT / "tests").rglob("test_*.py")]
         assert [path for path in files if not any(tiers.may_select(each, path) for each in expressions)] == []
 
@@ -125,6 +126,15 @@ def test_lowest_versions_run_one_case_of_each_function_and_database() -> None:
     assert elsewhere.marks == ["slow"]
 
 
+def test_lowest_versions_run_every_second_function_of_real_tasks_and_one_for_each_operator() -> None:
+    path, _, of_task = TASKS["FindOtpsOperator"].partition("::")
+    names = ["test_a[1]", "test_a[2]", "test_b[1]", "test_c", "test_d", "test_e", of_task]
+    items = [Item(f"{path}::{name}") for name in names]
+    tiers.mark(items)  # type: ignore[arg-type]  # as above
+    found = [item.nodeid.partition("::")[2] for item in items if "versioned" in item.marks]
+    assert found == ["test_a[1]", "test_c", "test_e", of_task]
+
+
 def torture_only(path: str, *names: str) -> list[str]:
     items = [Item(f"{path}::{name}") for name in names]
     tiers.mark(items)  # type: ignore[arg-type]  # as above
@@ -136,7 +146,9 @@ def test_cases_of_a_function_run_on_one_database_in_turn_and_a_function_without_
     alone = ["test_b[sqlite]", "test_b[postgres]", "test_c", "test_d[1]", "test_d[2]"]
     found = torture_only("tests/unit/database/test_leases.py", *cases, *alone)
     assert found == ["test_a[sqlite-1]", "test_a[postgres-2]", "test_a[sqlite-3]"]
-    assert torture_only("tests/unit/database/test_processes_at_once.py", *cases) == []
+    slow = torture_only("tests/unit/database/test_processes_at_once.py", *cases, *alone)
+    assert slow == found
+    assert torture_only("tests/system/test_contacts_killed.py", *cases) == []
 
 
 def test_real_task_runs_on_one_database_in_turn() -> None:

@@ -21,7 +21,7 @@ from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from tests.unit.delivery.running_receiver import REPORT, Served, serving
 
 TORTURE = bool(os.environ.get("TORTURE"))
-BODIES = 100_000 if TORTURE else 400
+BODIES = 100_000 if TORTURE else 200
 SEED = random.SystemRandom().randrange(2**32) if TORTURE else 20260131
 NAMES = [
     *REPORT,

@@ -17,7 +17,7 @@ from cpaas_provider.database.database import Database, open_database
 from tests.unit.delivery.running_receiver import Served, serving
 
 TORTURE = bool(os.environ.get("TORTURE"))
-SAMPLE = ("--max-examples=300",) if TORTURE else ("--seed=20260131", "--max-examples=10", "--generation-deterministic")
+SAMPLE = ("--max-examples=300",) if TORTURE else ("--seed=20260131", "--max-examples=5", "--generation-deterministic")
 STATUSES = {"200", "404", "405", "408", "413", "415", "422", "503"}
 
 
