@@ -117,7 +117,7 @@ class OtherRowError(PermanentContactsError):
 
 
 class SharedRowError(PermanentContactsError):
-    """Another key of the map has the row that was to be recorded for a key. Nothing of the write was recorded."""
+    """Another key, in any map of the list, has the row that was to be recorded. Nothing of the write was recorded."""
 
 
 class UnstoredCellsError(PermanentContactsError):

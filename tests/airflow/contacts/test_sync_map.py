@@ -50,6 +50,26 @@ def test_adopted_rows_get_all_cells_once_and_none_is_created_twice(
     assert cpaas("contacts", "verify", "--all").status == 0
 
 
+def test_row_of_another_map_is_refused_or_taken_but_never_deleted_by_both(
+    cpaas: CommandLine, task_runner: TaskRunner, tmp_path: Path
+) -> None:
+    rows = people(3)
+    assert sync(task_runner, rows, "crm").run_try().result["created"] == 3
+    by_name = {cells[NAME]: row_id for row_id, cells in listed(task_runner.sandbox).items()}
+    path = tmp_path / "list.csv"
+    path.write_text(f"id,row_id\nc-2,{by_name['Person 2']}\n")
+    arguments = ("contacts", "import-map", str(path), "--key", "id")
+    refused = cpaas(*arguments)
+    assert (refused.status, "The contact map 'crm' of connection" in refused.err) == (1, True), refused.err
+    taken = cpaas(*arguments, "--replace")
+    assert taken.status == 0, taken.err
+    assert "1 entry of other keys or maps removed" in taken.out
+    # The source of this map no longer has the row, and neither has that of the other one.
+    assert sync(task_runner, rows[:2], "crm", on_missing="delete").run_try().result["deleted"] == 0
+    assert sync(task_runner, people(1, 9), "default", on_missing="delete").run_try().result["deleted"] == 1
+    assert sorted(names(task_runner)) == ["Person 0", "Person 1", "Person 9"]
+
+
 def test_map_that_was_moved_sends_nothing_again(
     cpaas: CommandLine, task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,7 +182,7 @@ class Dispatcher:
         return True
 
     async def _disprove_shared(self, finished: Sequence[Result]) -> tuple[list[Result], list[Change]]:
-        """Make the creations unknown whose responses have the id of another key's row.
+        """Make the creations unknown whose responses have the id of another key's row, in this or another map.
 
         :return: the results, and the changes of rows that this run recorded before with such an id
         :raises DatabaseError: when the map cannot be read
@@ -191,15 +191,23 @@ class Dispatcher:
         for result in finished:
             if result.created_id is not None:
                 keys.setdefault(result.created_id, []).append(result.pending.item.key_hash)
-        owners = await self._in_database(self._map.entries_of_rows, list(keys))
-        for owner in owners:
-            keys[owner.row_id or ""].append(owner.key_hash)
+        owners: list[MapEntry] = []
+        other_maps: dict[str, str] = {}
+        for name, entry in await self._in_database(self._map.owners_of_rows, list(keys)):
+            if name == self._map.facts.name:
+                owners.append(entry)
+                keys[entry.row_id or ""].append(entry.key_hash)
+            else:
+                other_maps[entry.row_id or ""] = name
         checked: list[Result] = []
         for result in finished:
             other_keys = [key for key in keys.get(result.created_id or "", ()) if key != result.pending.item.key_hash]
-            if other_keys:
-                number = self._spool.number_of(other_keys[0])
+            other_map = other_maps.get(result.created_id or "")
+            if other_keys or other_map is not None:
+                number = self._spool.number_of(other_keys[0]) if other_keys else None
                 where = "a row that the source does not have" if number is None else f"row {number}"
+                if other_map is not None:
+                    where = f"a row of the contact map {other_map!r}"
                 error = other_row_error(result.pending.item, f"has the id of {where}")
                 self._finish(error)
                 checked.append(Result(result.pending, Response.UNKNOWN, reason=str(error), fatal=error))

@@ -315,7 +315,7 @@ class ContactSync:
                 "key every row would be created again. Nothing was sent. Use that key. If its columns were only "
                 f"renamed, run: airflow cpaas contacts move-map --conn-id {self._conn_id} --map {self._spec.map_name} "
                 f"{' '.join(f'--key {name}' for name in self._spec.key)}. If rows have other keys now, import their "
-                "row ids into another map with: airflow cpaas contacts import-map"
+                "row ids into another map with: airflow cpaas contacts import-map --replace"
             )
 
     def _check_changes(self) -> None:
