@@ -45,7 +45,7 @@ class CursorError(PermanentContactsError):
 
 
 class CursorChangedError(ContactsError):
-    """The cursor column has values of another kind than the stored cursor, which was removed."""
+    """The stored cursor does not fit the cursor column or the filled columns, and was removed."""
 
 
 class LeaseTakenError(ContactsError):

@@ -25,7 +25,7 @@ from cpaas_provider.contacts.key_map.files.map_files import Progress, open_expor
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import insert_map, maps_of_list, remove_map
-from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, checked_map, owner_of, released
+from cpaas_provider.contacts.key_map.overview import CURSOR, KEY_COLUMNS, checked_map, owner_of, released
 from cpaas_provider.contacts.key_map.rejections import rejection_from_json
 from cpaas_provider.contacts.key_map.staging import StagedEntry, Staging
 from cpaas_provider.database.bulk import batched
@@ -147,7 +147,8 @@ def adopt_rows(
         work = _Import(target, source, staging, progress, _has_row, replaces=replace_row_ids)
         entries = read_list(source, key, row_id_column, ContactHashes(secret), faults)
         work.stage(entries, faults, "The same key is on several lines", "The same row id is on several lines")
-        return work.run(existing, secret, {KEY_COLUMNS: list(key)}, dry_run=dry_run)
+        # The rows may be below the cursor, and the next sync sends all their cells.
+        return work.run(existing, secret, {KEY_COLUMNS: list(key), CURSOR: None}, dry_run=dry_run)
 
 
 def _find_target_map(target: Target) -> KeyMap | None:

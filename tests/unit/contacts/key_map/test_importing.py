@@ -20,7 +20,7 @@ from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.importing import ImportReport, Target, adopt_rows
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import all_maps, find_map, open_map
-from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, leases_of
+from cpaas_provider.contacts.key_map.overview import CURSOR, KEY_COLUMNS, leases_of
 from cpaas_provider.contacts.mapping.keys import key_reader
 from cpaas_provider.database.database import Database
 from cpaas_provider.sources.base import SourceError
@@ -126,6 +126,14 @@ class TestAdopted:
         adopt.made(("17", "row-x"), state=state, row_id=None, fencing_token=1)
         assert adopt("id,row_id\n17,row-1\n") == ImportReport(rows=1, replaced=1)
         assert adopt.row_of("17") == "row-1"
+
+    def test_next_sync_with_a_cursor_reads_all_rows(self, adopt: Adoption) -> None:
+        key_map = adopt.made(("17", "row-1"))
+        lease = key_map.row_lease("a sync")
+        lease.write([], {CURSOR: {"column": "v", "value": 9}})
+        lease.release()
+        adopt("id,row_id\n18,row-2\n")
+        assert adopt.map.value(CURSOR) is None
 
 
 class TestRefused:
