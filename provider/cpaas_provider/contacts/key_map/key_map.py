@@ -181,8 +181,8 @@ class KeyMap:
         :raises UnfinishedImportError: when an import of the map is not finished
         :raises DatabaseError: when the database cannot be used
         """
-        token = self.database.write(lambda connection: self._acquire(connection, owner, buckets, while_importing))
-        return Lease(self, owner, buckets, token)
+        acquired = self.database.write(lambda connection: self._acquire(connection, owner, buckets, while_importing))
+        return Lease(self, owner, buckets, *acquired)
 
     def row_lease(self, owner: str, *, while_importing: bool = False) -> Lease:
         """Acquire a lease to write single rows, also while other tasks hold leases on their buckets.
@@ -193,7 +193,9 @@ class KeyMap:
         """
         return self.lease(owner, _NO_BUCKETS, while_importing=while_importing)
 
-    def _acquire(self, connection: Connection, owner: str, buckets: tuple[int, int], while_importing: bool) -> int:
+    def _acquire(
+        self, connection: Connection, owner: str, buckets: tuple[int, int], while_importing: bool
+    ) -> tuple[int, frozenset[int]]:
         is_map = contact_maps.c.id == self.facts.map_id
         # Locks the map until the end of the transaction.
         newest = connection.execute(
@@ -225,6 +227,7 @@ class KeyMap:
                     f"{other.until:%Y-%m-%d %H:%M:%S} UTC if the task was killed. Nothing was sent.",
                     other.owner,
                 )
+        concurrent = frozenset(connection.execute(select(contact_leases.c.fencing_token).where(leases)).scalars())
         token: int = newest + 1
         connection.execute(update(contact_maps).where(is_map).values(fencing_token=token))
         connection.execute(
@@ -237,7 +240,7 @@ class KeyMap:
                 until=now + LEASE,
             )
         )
-        return token
+        return token, concurrent
 
     def _entries(
         self, connection: Connection, key_hashes: Iterable[bytes], *, lock: bool = False
@@ -345,13 +348,22 @@ class Lease:
     Every write checks and renews the lease. After its end, a write fails and changes nothing.
 
     :param fencing_token: greater than that of each earlier lease of the map
+    :param concurrent: the fencing tokens of the leases that were valid when this one was acquired
     """
 
-    def __init__(self, key_map: KeyMap, owner: str, buckets: tuple[int, int], fencing_token: int) -> None:
+    def __init__(
+        self,
+        key_map: KeyMap,
+        owner: str,
+        buckets: tuple[int, int],
+        fencing_token: int,
+        concurrent: frozenset[int] = frozenset(),
+    ) -> None:
         self.key_map = key_map
         self.owner = owner
         self.buckets = buckets
         self.fencing_token = fencing_token
+        self.concurrent = concurrent
         self._renewed = key_map.clock()
         self._is_lease = and_(
             contact_leases.c.map_id == key_map.facts.map_id, contact_leases.c.fencing_token == fencing_token

@@ -251,7 +251,7 @@ class Dispatcher:
         for item in items:
             entry = entries.get(item.key_hash)
             before = entry or MapEntry(item.key_hash)
-            decision = decide(item, entry, self._rules, self._map.hashes, self._lease.fencing_token)
+            decision = decide(item, entry, self._rules, self._lease)
             if decision.action is Action.BUSY:
                 self._requeue_later(item)
             elif decision.action in (Action.CREATE, Action.UPDATE, Action.DELETE):
