@@ -69,7 +69,7 @@ class Dispatcher:
 
     After many rejections or failures in a row, rows from elsewhere in the work show whether the service handles any
     row: see ``FailureLimits``. A run after one that ended so starts elsewhere in the work, and so does one after a run
-    that failed to send rows and did not come to its end.
+    that failed to send rows and did not come to its end, or whose time was over.
 
     :param names: names of the list's columns, by id
     :param per_second: the requests per second that the connection allows
@@ -143,8 +143,9 @@ class Dispatcher:
         await self._results.record_rejections(is_end=True, are_proved=are_proved)
         # Recorded so that the next run starts elsewhere.
         unproved = self._limits.unproved
-        if unproved is None and self._is_ended and self._counts.not_sent + self._counts.unknown:
-            # Rows that always fail may take all the time of a run, so they must not come first each time.
+        if unproved is None and self._is_ended and (self._out_of_time or self._counts.not_sent + self._counts.unknown):
+            # Rows that always fail, or change before each run, may take all its time. So they must not come first each
+            # time.
             unproved = Cause.FAILURES
         cause = None if unproved is None else unproved.value
         if cause != self._ended_before:
