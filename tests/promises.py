@@ -949,10 +949,25 @@ _CONTACTS: Mapping[str, Tests] = {
         f"{_SYNC}test_limits.py::test_25_rejected_rows_together_do_not_keep_the_other_rows_from_being_sent",
         f"{_SYNC}test_limits.py::test_run_after_a_stop_starts_at_other_rows",
         f"{_SYNC}test_limits.py::test_rows_that_always_fail_do_not_take_all_the_time_of_each_run",
+        f"{_SYNC}test_limits.py::test_rows_that_change_before_each_run_do_not_keep_the_last_ones_from_being_sent",
+    ),
+    "a row belongs to one key map of the list, so that a sync of one map deletes no row of another": (
+        f"{_SYNC}test_other_rows.py::test_row_of_another_map_is_not_recorded_and_not_deleted_later",
+        f"{_SYNC}test_other_rows.py::test_upsert_does_not_record_the_row_of_another_map",
+        "tests/unit/contacts/key_map/test_importing.py::TestOtherMaps::test_row_of_another_map_of_the_list_is_refused",
+        f"{_AIRFLOW}cli/test_move_map.py::test_map_whose_rows_another_map_of_the_new_connection_has_is_refused",
     ),
     "a first sync into a map beside one with rows of the same list needs `new_map`": (
         f"{_SYNC}test_new_maps.py::test_first_sync_into_a_map_beside_one_with_rows_is_refused",
         f"{_AIRFLOW}contacts/test_row_by_key.py::test_first_row_of_a_new_map_beside_one_with_rows_needs_new_map",
+    ),
+    "of two tasks that fill two maps of one list at the same time, one waits or fails": (
+        f"{_SYNC}test_new_maps.py::test_first_sync_is_refused_while_an_upsert_uses_another_map",
+        f"{_AIRFLOW}contacts/test_row_by_key.py::test_upsert_that_begins_with_a_first_sync_of_another_map_creates_no_row",
+    ),
+    "a row that an upsert writes while a sync runs is not deleted as missing by that sync": (
+        f"{_SYNC}test_at_once.py::test_row_that_an_upsert_adds_while_source_is_read_is_deleted_by_the_next_run_only",
+        f"{_SYNC}test_at_once.py::test_row_of_an_upsert_in_flight_when_the_sync_begins_is_deleted_by_the_next_run_only",
     ),
     "a sync that `max_deletes` or `max_changes` stops has sent nothing": (
         f"{_AIRFLOW}contacts/test_sync.py::test_too_many_deletes_stop_before_the_first_request",
@@ -1008,6 +1023,25 @@ _CONTACTS: Mapping[str, Tests] = {
         f"{_SYNC}test_model.py::test_cursor_passes_over_no_row_that_was_not_dealt_with",
         f"{_SYNC}test_attacked.py::test_cursor_stays_while_a_creation_is_unknown",
         f"{_SYNC}test_cursor.py::test_larger_value_is_never_passed_over",
+        f"{_SYNC}test_limits.py::test_cursor_does_not_pass_over_rejected_rows_that_the_next_run_sends_once_more",
+    ),
+    "a row below the cursor that failed or was left alone keeps `complete` false until it is sent": (
+        f"{_SYNC}test_complete.py::test_invalid_row_does_not_hold_the_cursor_and_stays_named",
+        f"{_SYNC}test_complete.py::test_rejected_row_below_the_cursor_stays_named_until_it_is_sent",
+        f"{_SYNC}test_complete.py::test_row_that_mode_leaves_alone_stays_named_below_the_cursor_and_is_sent_in_another_mode",
+        f"{_SYNC}test_complete.py::test_sync_of_other_columns_does_not_recount_the_rows_below_the_cursor",
+    ),
+    "`resync`, `retry_rejected`, and commands that change the map have rows below the cursor sent": (
+        f"{_SYNC}test_complete.py::test_resync_sends_rows_below_the_cursor",
+        f"{_SYNC}test_complete.py::test_retry_rejected_sends_rows_below_the_cursor",
+        f"{_SYNC}test_complete.py::test_row_below_the_cursor_is_sent_after_retry_row",
+        f"{_SYNC}test_verify.py::test_sync_with_a_cursor_sends_what_was_mended",
+        "tests/unit/contacts/key_map/test_importing.py::TestAdopted::test_next_sync_with_a_cursor_reads_all_rows",
+    ),
+    "rows below the cursor are read once if the mapping or the columns of the list changed": (
+        f"{_SYNC}test_attacked.py::test_cursor_of_another_mapping_is_not_used",
+        f"{_SYNC}test_cursor.py::test_rows_below_the_cursor_are_read_once_a_column_has_another_type",
+        f"{_SYNC}test_cursor.py::test_rows_below_the_cursor_get_a_column_that_the_source_has_later",
     ),
     "if an update clears cells that it did not send, the sync stops at that row and names `row_updates`": (
         f"{_SYNC}test_row_updates.py::test_cleared_cells_stop_the_sync_at_the_first_row_and_name_the_option",
@@ -1054,6 +1088,8 @@ _CONTACTS: Mapping[str, Tests] = {
     "a creation is resolved only to a row that exists and that no other key has": (
         "tests/unit/contacts/key_map/test_resolution.py::test_row_that_is_not_there_is_refused",
         "tests/unit/contacts/key_map/test_resolution.py::test_row_of_another_key_is_refused",
+        "tests/unit/contacts/key_map/test_resolution.py::test_row_of_another_key_is_refused_in_whatever_case_its_id_is_written",
+        "tests/unit/contacts/key_map/test_resolution.py::test_row_of_another_map_of_the_list_is_refused",
     ),
     "an export of a map is consistent: an upsert meanwhile ends it": (
         "tests/unit/contacts/key_map/test_map_files.py::TestConcurrentExport::test_upsert_during_the_export_ends_it",
@@ -1069,6 +1105,7 @@ _CONTACTS: Mapping[str, Tests] = {
     "the results file of a retry has the rows of earlier tries, also of a try that was killed": (
         f"{_SYNC}test_run_totals.py::test_retry_after_kills_has_one_line_for_each_row_that_the_run_changed",
         f"{_AIRFLOW}contacts/test_tries.py::test_retry_covers_what_earlier_tries_changed",
+        f"{_AIRFLOW}contacts/test_tries.py::test_retry_that_cannot_read_its_source_leaves_the_file_of_the_earlier_try",
     ),
     "with `max_duration` the task ends in time and succeeds, and the next run continues": (
         f"{_SYNC}test_attacked.py::test_max_duration_leaves_rows_for_the_next_run_and_fails_nothing",
@@ -1542,6 +1579,8 @@ _PRIVACY: Mapping[str, Tests] = {
     "an erasure removes the recipient's entries of contact maps": (
         "tests/unit/contacts/key_map/test_erasure.py::test_entry_whose_key_is_the_recipient_is_removed",
         "tests/unit/contacts/key_map/test_erasure.py::test_entry_whose_cell_holds_the_recipient_is_removed_from_all_maps",
+        "tests/unit/contacts/key_map/test_erasure.py::test_row_of_a_sync_is_found_by_its_cell_however_its_column_is_typed",
+        f"{_AIRFLOW}contacts/test_row_by_key.py::test_row_of_an_upsert_is_erased_by_its_number",
     ),
     "reports and lookups are deleted after 90 days by the API server, once a day by all servers together": (
         f"{_AIRFLOW}delivery/test_served_jobs.py::test_application_of_the_plugin_prunes_sends_and_publishes_while_it_is_served",

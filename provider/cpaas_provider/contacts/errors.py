@@ -45,7 +45,7 @@ class CursorError(PermanentContactsError):
 
 
 class CursorChangedError(ContactsError):
-    """The cursor column has values of another kind than the stored cursor, which was removed."""
+    """The stored cursor does not fit the cursor column or the filled columns, and was removed."""
 
 
 class LeaseTakenError(ContactsError):
@@ -117,7 +117,7 @@ class OtherRowError(PermanentContactsError):
 
 
 class SharedRowError(PermanentContactsError):
-    """Another key of the map has the row that was to be recorded for a key. Nothing of the write was recorded."""
+    """Another key, in any map of the list, has the row that was to be recorded. Nothing of the write was recorded."""
 
 
 class UnstoredCellsError(PermanentContactsError):

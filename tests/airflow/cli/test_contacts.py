@@ -40,7 +40,8 @@ def make_key_map(database: Database, *, name: str = "default", conn_id: str = "c
     lease = key_map.lease("dag.sync of run")
     changes = []
     for state in RowState:
-        row_id = f"row-{state}" if state not in (RowState.CREATING, RowState.UNKNOWN, RowState.REJECTED) else None
+        has_row = state not in (RowState.CREATING, RowState.UNKNOWN, RowState.REJECTED)
+        row_id = f"{name}-row-{state}" if has_row else None
         entry = MapEntry(
             key_map.hashes.of_key([f"key {state}"]),
             state,
@@ -149,7 +150,9 @@ class TestForgetRow:
         key_map = make_key_map(database)
         said = contacts("forget-row", "--key", f"key {RowState.SYNCED}", answer="y\n")
         assert said.status == 0, said.err
-        assert "The contact list retains row row-0, which no sync updates, clears or deletes any more." in said.out
+        assert (
+            "The contact list retains row default-row-0, which no sync updates, clears or deletes any more." in said.out
+        )
         assert "If the source has the key, the next sync creates a row for it." in said.out
         assert "Removed the entry of this key from contact map 'default'" in said.out
         counts = key_map.counts()

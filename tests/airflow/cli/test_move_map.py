@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from cpaas_provider.contacts.errors import MapMismatchError
+from cpaas_provider.contacts.key_map.entries import Change, MapEntry
 from cpaas_provider.contacts.key_map.maps import all_maps, find_map, open_map
-from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS
+from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, released
 from tests.airflow.cli.test_contact_lists import Service
 from tests.airflow.cli.test_contact_lists import contacts as contacts  # as a fixture
 from tests.airflow.cli.test_contact_lists import service as service  # as a fixture
@@ -144,3 +145,21 @@ def test_map_that_an_upsert_uses_is_not_moved(contacts: CommandLine, service: Se
     assert "an upsert uses this contact map now. Nothing was changed." in said.err
     lease.release()
     assert contacts("move-map", "--to-map", "crm").status == 0
+
+
+def test_map_whose_rows_another_map_of_the_new_connection_has_is_refused(
+    contacts: CommandLine, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known_rows(service)
+    monkeypatch.setenv("AIRFLOW_CONN_CPAAS_NEW", connection_json(service.sandbox.connection))
+    other = open_map(
+        service.database, conn_id="cpaas_new", base_url=service.sandbox.url, table_id=service.table_id, name="crm"
+    )
+    entry = service.entry("c-1")
+    assert entry is not None
+    with released(other.row_lease("a sync")) as lease:
+        lease.write([Change(MapEntry(b"k" * 16), MapEntry(b"k" * 16, row_id=entry.row_id))])
+    said = contacts("move-map", "--to-conn-id", "cpaas_new")
+    assert said.status == 1
+    assert "The contact map 'crm' of connection 'cpaas_new' has rows of this map already. Nothing was" in said.err
+    assert names(service) == [("cpaas_default", "default"), ("cpaas_new", "crm")]

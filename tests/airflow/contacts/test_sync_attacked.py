@@ -153,6 +153,27 @@ def test_query_with_a_cursor_of_text_passes_over_no_later_time(
     assert (later.result["created"], later.result["rows"]) == (1, 2), later.error
 
 
+def test_rows_below_the_cursor_get_a_column_that_source_and_list_share_later(
+    task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_CRM", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "crm.db")}))
+    source = SqlSource("crm", "SELECT * FROM people WHERE version >= :cursor OR :cursor IS NULL")
+    options: dict[str, Any] = {"columns": None, "cursor_column": "version"}
+    with sqlite3.connect(tmp_path / "crm.db") as crm:
+        crm.execute("CREATE TABLE people (id TEXT, name TEXT, version INTEGER)")
+        crm.execute("INSERT INTO people VALUES ('a', 'Ada', 1), ('b', 'Bo', 2)")
+    assert sync(task_runner, source, "grown", **options).run_try().result["created"] == 2
+    with sqlite3.connect(tmp_path / "crm.db") as crm:
+        crm.execute("ALTER TABLE people ADD COLUMN points INTEGER DEFAULT 7")
+    run = sync(task_runner, source, "grown", **options)
+    begun = run.run_try()
+    assert "The sync fills 'Points' now" in begun.error
+    assert begun.report["requests"] == 0
+    later = run.run_try()
+    assert (later.result["updated"], later.result["complete"]) == (2, True), later.error
+    assert [row[POINTS] for row in names(task_runner).values()] == [7, 7]
+
+
 def test_two_first_syncs_at_the_same_time_do_not_double_the_list(
     task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,44 @@ def test_adopted_rows_get_all_cells_once_and_none_is_created_twice(
     assert cpaas("contacts", "verify", "--all").status == 0
 
 
+def test_row_of_another_map_is_refused_or_taken_but_never_deleted_by_both(
+    cpaas: CommandLine, task_runner: TaskRunner, tmp_path: Path
+) -> None:
+    rows = people(3)
+    assert sync(task_runner, rows, "crm").run_try().result["created"] == 3
+    by_name = {cells[NAME]: row_id for row_id, cells in listed(task_runner.sandbox).items()}
+    path = tmp_path / "list.csv"
+    path.write_text(f"id,row_id\nc-2,{by_name['Person 2']}\n")
+    arguments = ("contacts", "import-map", str(path), "--key", "id")
+    refused = cpaas(*arguments)
+    assert (refused.status, "The contact map 'crm' of connection" in refused.err) == (1, True), refused.err
+    taken = cpaas(*arguments, "--replace")
+    assert taken.status == 0, taken.err
+    assert "1 entry of other keys or maps removed" in taken.out
+    # The source of this map no longer has the row, and neither has that of the other one.
+    assert sync(task_runner, rows[:2], "crm", on_missing="delete").run_try().result["deleted"] == 0
+    assert sync(task_runner, people(1, 9), "default", on_missing="delete").run_try().result["deleted"] == 1
+    assert sorted(names(task_runner)) == ["Person 0", "Person 1", "Person 9"]
+
+
+def test_adopted_row_below_the_cursor_gets_all_cells(
+    cpaas: CommandLine, client: CpaasClient, task_runner: TaskRunner, tmp_path: Path
+) -> None:
+    rows = [{**row, "version": number} for number, row in enumerate(people(3))]
+    for count in (3, 0):
+        ended = sync(task_runner, rows, "default", cursor_column="version").run_try()
+        assert ended.result["created"] == count, ended.error
+    by_name = {cells[NAME]: row_id for row_id, cells in listed(task_runner.sandbox).items()}
+    client.delete_contact_row(by_name["Person 0"])
+    path = tmp_path / "list.csv"
+    path.write_text(f"id,row_id\nc-0,{client.create_contact_row({NAME: 'Made by another client'}).row.id}\n")
+    said = cpaas("contacts", "import-map", str(path), "--key", "id", "--replace")
+    assert said.status == 0, said.err
+    adopted = sync(task_runner, rows, "default", cursor_column="version").run_try()
+    assert (adopted.result["updated"], adopted.result["complete"]) == (1, True), adopted.error
+    assert sorted(names(task_runner)) == ["Person 0", "Person 1", "Person 2"]
+
+
 def test_map_that_was_moved_sends_nothing_again(
     cpaas: CommandLine, task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,11 @@ _KEY_COLUMN = Arg(
 _ROW_ID_COLUMN = Arg(
     ("--row-id-column",), "Column with the row ids (default: %(default)s)", default="row_id", metavar="COLUMN"
 )
-_REPLACE = switch("--replace", "Let the file win where the map has another row id for a key, or another key for a row")
+_REPLACE = switch(
+    "--replace",
+    "Let the file win where the map has another row id for a key, or another key for a row, and take rows from other "
+    "maps of the connection",
+)
 _DRY_RUN = switch("--dry-run", "Check the file against the map, and write nothing")
 _SAMPLE = number("--sample", 100, "Check this number of rows, chosen at random")
 _ALL_ROWS = switch("--all", "Check all rows")

@@ -114,7 +114,7 @@ def _print(report: ImportReport, args: Namespace) -> None:
     for count, words in (
         (report.present, "in the map already"),
         (report.replaced, "with another row id now"),
-        (report.removed, "of other keys removed, because the file has their rows"),
+        (report.removed, "of other keys or maps removed, because the file has their rows"),
     ):
         if count:
             say(f"{counted(count, 'entry', 'entries')} {words}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Row
 
@@ -74,6 +74,13 @@ class MapEntry:
         :param own: the fencing token of this task's lease
         """
         return self.state is RowState.UNKNOWN or (self.state is RowState.CREATING and not self.is_busy(own))
+
+
+class RowOwner(NamedTuple):
+    """An entry that has a row, and the name of its map."""
+
+    map_name: str
+    entry: MapEntry
 
 
 @dataclass(frozen=True, slots=True)

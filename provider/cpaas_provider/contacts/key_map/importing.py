@@ -6,6 +6,7 @@ lease on it. An import that was stopped continues when it is started again with 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import secrets
@@ -23,8 +24,8 @@ from cpaas_provider.contacts.key_map.files.list_files import Faults, read_list
 from cpaas_provider.contacts.key_map.files.map_files import Progress, open_export
 from cpaas_provider.contacts.key_map.hashes import ContactHashes
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease
-from cpaas_provider.contacts.key_map.maps import insert_map, remove_map
-from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, checked_map, owner_of, released
+from cpaas_provider.contacts.key_map.maps import insert_map, maps_of_list, remove_map
+from cpaas_provider.contacts.key_map.overview import CURSOR, KEY_COLUMNS, checked_map, owner_of, released
 from cpaas_provider.contacts.key_map.rejections import rejection_from_json
 from cpaas_provider.contacts.key_map.staging import StagedEntry, Staging
 from cpaas_provider.database.bulk import batched
@@ -57,7 +58,7 @@ class ImportReport:
     :param added: entries that were added
     :param present: entries that the map had already
     :param replaced: entries that got another row id
-    :param removed: removed entries of other keys, which had a row id of the file
+    :param removed: removed entries of other keys or other maps, which had a row id of the file
     :param changed: entries that were not written, because another task changed them meanwhile. An import that replaces
         row ids is then not finished
     """
@@ -123,7 +124,8 @@ def adopt_rows(
     :param key: the columns of the key, as the sync names them
     :param progress: called with the progress
     :param row_id_column: the column of the row ids
-    :param replace_row_ids: use the file's row id if the map has another row id for a key, or another key for a row id
+    :param replace_row_ids: use the file's row id if the map has another row id for a key, or another key for a row id,
+        and take rows from other maps of the connection
     :param dry_run: check everything and write nothing
     :raises MapFileError: when a key or row id is blank, there twice, or differs from the map; names the lines; nothing
         was written
@@ -145,7 +147,8 @@ def adopt_rows(
         work = _Import(target, source, staging, progress, _has_row, replaces=replace_row_ids)
         entries = read_list(source, key, row_id_column, ContactHashes(secret), faults)
         work.stage(entries, faults, "The same key is on several lines", "The same row id is on several lines")
-        return work.run(existing, secret, {KEY_COLUMNS: list(key)}, dry_run=dry_run)
+        # The rows may be below the cursor, and the next sync sends all their cells.
+        return work.run(existing, secret, {KEY_COLUMNS: list(key), CURSOR: None}, dry_run=dry_run)
 
 
 def _find_target_map(target: Target) -> KeyMap | None:
@@ -170,7 +173,8 @@ class _Import:
     """Writes the rows of a file into a map.
 
     :param is_present: compares an entry of the map with the file's entry for the same key
-    :param replaces: whether the file's entry replaces a different entry of the map
+    :param replaces: whether the file's entry replaces a different entry of the map, and the entries of its row in other
+        maps of the connection
     """
 
     target: Target
@@ -210,27 +214,68 @@ class _Import:
         reused = existing if existing is not None and existing.facts.secret == secret else None
         if reused is not None:
             self._check_resumed(reused)
+        taken = self._check_other_maps()
         if dry_run:
             if reused is None:
                 self.report.added = self.report.rows
             else:
                 self._check(reused, None)
             return self.report
-        key_map = reused or _new_map(self.target, secret, existing, {IMPORTING: self._marks})
-        with released(key_map.lease(owner_of("import-map"), while_importing=True)) as lease:
+        with contextlib.ExitStack() as leases:
+            # No sync of another map may use its rows until this map has them.
+            others = [
+                (leases.enter_context(released(other.lease(owner_of("import-map")))), entries)
+                for other, entries in taken.items()
+            ]
+            key_map = reused or _new_map(self.target, secret, existing, {IMPORTING: self._marks})
+            lease = leases.enter_context(released(key_map.lease(owner_of("import-map"), while_importing=True)))
             replaced_rows = self._check(key_map, lease)
             lease.write([], {IMPORTING: self._marks})
+            for other, entries in others:
+                self._remove(other, entries)
             done = 0
             for page in self.staging.pages():
                 self._write(lease, page)
                 done += len(page)
                 self.progress("written", done)
-            for batch in batched(replaced_rows):
-                self.report.changed += len(lease.write([Change(entry, None) for entry in batch]))
+            self._remove(lease, replaced_rows)
             # What another task wrote meanwhile may have left a row with two keys, which no sync may see.
             if not (self.replaces and self.report.changed):
                 lease.write([], {**values, IMPORTING: None})
         return self.report
+
+    def _check_other_maps(self) -> dict[KeyMap, list[MapEntry]]:
+        """Return the entries of other maps of the list that have row ids of the file.
+
+        :raises MapFileError: when the file must not take these rows: a sync of one map would delete rows of the other
+        """
+        faults = Faults()
+        taken: dict[KeyMap, list[MapEntry]] = {}
+        for other in maps_of_list(self.target.database, self.target.base_url, self.target.table_id):
+            facts = other.facts
+            if (facts.conn_id, facts.name) == (self.target.conn_id, self.target.name):
+                continue
+            # Another connection may lead to another account, which may have the same row ids.
+            may_take = self.replaces and facts.conn_id == self.target.conn_id
+            for page in self.staging.pages():
+                lines = {row.entry.row_id: row.line for row in page if row.entry.row_id is not None}
+                for entry in other.entries_of_rows(lines):
+                    line = lines[entry.row_id or ""]
+                    if not may_take:
+                        named = f"The contact map {facts.name!r} of connection {facts.conn_id!r}"
+                        faults.add(f"{named} has the row already, and a row belongs to one map", line)
+                    elif entry.is_busy():
+                        faults.add("A task has a request for the row under way", line)
+                    else:
+                        taken.setdefault(other, []).append(entry)
+        faults.refuse(self.source)
+        self.report.removed = sum(map(len, taken.values()))
+        return taken
+
+    def _remove(self, lease: Lease, entries: Sequence[MapEntry]) -> None:
+        """Remove entries, except those that another task changed meanwhile."""
+        for batch in batched(entries):
+            self.report.changed += len(lease.write([Change(entry, None) for entry in batch]))
 
     @functools.cached_property
     def _marks(self) -> dict[str, Any]:
@@ -300,7 +345,7 @@ class _Import:
                     replaced_rows.append(entry)
             self._report_checked(lease, done)
         faults.refuse(self.source)
-        self.report.removed = len(replaced_rows)
+        self.report.removed += len(replaced_rows)
         return replaced_rows
 
     def _compare(self, line: int, entry: MapEntry, before: MapEntry | None, faults: Faults) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects import sqlite
 
+from cpaas_provider.api.settings import canonical_base_url
 from cpaas_provider.contacts.errors import (
     LeaseLostError,
     LeaseTakenError,
@@ -24,7 +25,15 @@ from cpaas_provider.contacts.errors import (
     UnfinishedImportError,
 )
 from cpaas_provider.contacts.key_map import rejections
-from cpaas_provider.contacts.key_map.entries import Change, MapEntry, MapFacts, RowState, columns_of, entry_of
+from cpaas_provider.contacts.key_map.entries import (
+    Change,
+    MapEntry,
+    MapFacts,
+    RowOwner,
+    RowState,
+    columns_of,
+    entry_of,
+)
 from cpaas_provider.contacts.key_map.hashes import BUCKETS, ContactHashes, first_hash
 from cpaas_provider.contacts.key_map.rejections import Rejection
 from cpaas_provider.database.bulk import batched, select_among
@@ -56,6 +65,7 @@ class KeyMap:
         self.hashes = ContactHashes(facts.secret)
         self.clock = clock
         self._in_map = contact_rows.c.map_id == facts.map_id
+        self._in_list = contact_maps.c.conn_id == facts.conn_id, contact_maps.c.table_id == facts.table_id
 
     def raw_hashes(self, key_hashes: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the hash of the synced source row for each key whose row is synced.
@@ -83,8 +93,17 @@ class KeyMap:
 
         :raises DatabaseError: when the database cannot be read
         """
+        query = self._select_entries().where(self._in_map)
         with self.database.connect() as connection:
-            return self._entries_of_rows(connection, row_ids)
+            return [entry_of(row) for row in select_among(connection, query, contact_rows.c.row_id, row_ids)]
+
+    def owners_of_rows(self, row_ids: Iterable[str]) -> list[RowOwner]:
+        """Return all entries that have these rows, in this map and in others of its connection and contact list.
+
+        :raises DatabaseError: when the database cannot be read
+        """
+        with self.database.connect() as connection:
+            return self._owners_of_rows(connection, row_ids)
 
     def pages(
         self, buckets: tuple[int, int] = (0, BUCKETS), *, states: Iterable[RowState] | None = None, size: int = _PAGE
@@ -162,8 +181,8 @@ class KeyMap:
         :raises UnfinishedImportError: when an import of the map is not finished
         :raises DatabaseError: when the database cannot be used
         """
-        token = self.database.write(lambda connection: self._acquire(connection, owner, buckets, while_importing))
-        return Lease(self, owner, buckets, token)
+        acquired = self.database.write(lambda connection: self._acquire(connection, owner, buckets, while_importing))
+        return Lease(self, owner, buckets, *acquired)
 
     def row_lease(self, owner: str, *, while_importing: bool = False) -> Lease:
         """Acquire a lease to write single rows, also while other tasks hold leases on their buckets.
@@ -174,7 +193,9 @@ class KeyMap:
         """
         return self.lease(owner, _NO_BUCKETS, while_importing=while_importing)
 
-    def _acquire(self, connection: Connection, owner: str, buckets: tuple[int, int], while_importing: bool) -> int:
+    def _acquire(
+        self, connection: Connection, owner: str, buckets: tuple[int, int], while_importing: bool
+    ) -> tuple[int, frozenset[int]]:
         is_map = contact_maps.c.id == self.facts.map_id
         # Locks the map until the end of the transaction.
         newest = connection.execute(
@@ -206,6 +227,7 @@ class KeyMap:
                     f"{other.until:%Y-%m-%d %H:%M:%S} UTC if the task was killed. Nothing was sent.",
                     other.owner,
                 )
+        concurrent = frozenset(connection.execute(select(contact_leases.c.fencing_token).where(leases)).scalars())
         token: int = newest + 1
         connection.execute(update(contact_maps).where(is_map).values(fencing_token=token))
         connection.execute(
@@ -218,7 +240,7 @@ class KeyMap:
                 until=now + LEASE,
             )
         )
-        return token
+        return token, concurrent
 
     def _entries(
         self, connection: Connection, key_hashes: Iterable[bytes], *, lock: bool = False
@@ -230,9 +252,13 @@ class KeyMap:
             entries.update((row.key_hash, entry_of(row)) for row in connection.execute(query))
         return entries
 
-    def _entries_of_rows(self, connection: Connection, row_ids: Iterable[str]) -> list[MapEntry]:
-        query = self._select_entries().where(self._in_map)
-        return [entry_of(row) for row in select_among(connection, query, contact_rows.c.row_id, row_ids)]
+    def _owners_of_rows(self, connection: Connection, row_ids: Iterable[str]) -> list[RowOwner]:
+        is_map = contact_maps.c.id == contact_rows.c.map_id
+        query = select(contact_rows, contact_maps.c.name, contact_maps.c.base_url).join(contact_maps, is_map)
+        rows = select_among(connection, query.where(*self._in_list), contact_rows.c.row_id, row_ids)
+        # A map of another base URL is of another list, which may have the same row ids.
+        base_url = canonical_base_url(self.facts.base_url)
+        return [RowOwner(row.name, entry_of(row)) for row in rows if canonical_base_url(row.base_url) == base_url]
 
     def _select_entries(self) -> Select[Any]:
         """Return the query of all entries, each with ``is_leased``: whether the lease of its request is valid.
@@ -260,14 +286,21 @@ class KeyMap:
 
     # The lease calls the following methods within its transaction.
 
-    def _check_owners(self, connection: Connection, recorded: Sequence[MapEntry]) -> None:
-        """Refuse entries of which two, or one and another key of the map, have the same row."""
+    def _check_owners(self, connection: Connection, recorded: Sequence[MapEntry], *, moves_rows: bool) -> None:
+        """Refuse entries of which two, or one and another key of any map of the list, have the same row.
+
+        :param moves_rows: whether another key of this map may have it until its own entry is written
+        """
         keys = {entry.row_id: entry.key_hash for entry in recorded if entry.row_id is not None}
-        owners = self._entries_of_rows(connection, keys)
-        if len(keys) < len(recorded) or any(owner.key_hash != keys.get(owner.row_id or "") for owner in owners):
+        own_name = self.facts.name
+        shared = [] if moves_rows or len(keys) == len(recorded) else [own_name]
+        for name, entry in self._owners_of_rows(connection, keys):
+            if name != own_name or not (moves_rows or entry.key_hash == keys.get(entry.row_id or "")):
+                shared.append(name)
+        if shared:
             raise SharedRowError(
-                f"The contact map {self.facts.name!r} has this row for another key already. Nothing was changed. Look "
-                "for both rows in the list, then correct the map with: airflow cpaas contacts resolve, forget-row or "
+                f"The contact map {shared[0]!r} has this row for another key already. Nothing was changed. Look for "
+                "both rows in the list, then correct the map with: airflow cpaas contacts resolve, forget-row or "
                 "import-map"
             )
 
@@ -315,13 +348,22 @@ class Lease:
     Every write checks and renews the lease. After its end, a write fails and changes nothing.
 
     :param fencing_token: greater than that of each earlier lease of the map
+    :param concurrent: the fencing tokens of the leases that were valid when this one was acquired
     """
 
-    def __init__(self, key_map: KeyMap, owner: str, buckets: tuple[int, int], fencing_token: int) -> None:
+    def __init__(
+        self,
+        key_map: KeyMap,
+        owner: str,
+        buckets: tuple[int, int],
+        fencing_token: int,
+        concurrent: frozenset[int] = frozenset(),
+    ) -> None:
         self.key_map = key_map
         self.owner = owner
         self.buckets = buckets
         self.fencing_token = fencing_token
+        self.concurrent = concurrent
         self._renewed = key_map.clock()
         self._is_lease = and_(
             contact_leases.c.map_id == key_map.facts.map_id, contact_leases.c.fencing_token == fencing_token
@@ -342,7 +384,8 @@ class Lease:
             all rows of the map
         :return: the changes that were not written, because another task changed the entry since it was read: the
             current entry by key hash, ``None`` if there is none
-        :raises SharedRowError: when another key has a row that these changes record; nothing was written
+        :raises SharedRowError: when another key of any map of the list has a row that these changes record; nothing was
+            written
         :raises LeaseLostError: when the lease ended; nothing was written
         :raises DatabaseError: when the database cannot be written
         """
@@ -351,13 +394,13 @@ class Lease:
 
         def work(connection: Connection) -> dict[bytes, MapEntry | None]:
             if recorded:
-                # Other transactions that record new rows of the map wait for this one. The map is locked before the
-                # lease, as where leases are acquired.
-                is_map = contact_maps.c.id == self.key_map.facts.map_id
-                connection.execute(select(contact_maps.c.id).where(is_map).with_for_update(key_share=True))
+                # Other transactions that record new rows of the list wait for this one. The maps are locked before the
+                # lease, as where leases are acquired, and in one order.
+                maps = select(contact_maps.c.id).where(*self.key_map._in_list).order_by(contact_maps.c.id)
+                connection.execute(maps.with_for_update(key_share=True)).all()
             self._assert_held(connection)
-            if recorded and not moves_rows:
-                self.key_map._check_owners(connection, recorded)
+            if recorded:
+                self.key_map._check_owners(connection, recorded, moves_rows=moves_rows)
             changed = self.key_map._write(connection, changes)
             self.key_map._store_values(connection, values or {})
             written = [rejection for rejection in rejected if rejection.key_hash not in changed]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from sqlalchemy import Connection, func, select, update
 
@@ -41,8 +41,8 @@ def move_map(key_map: KeyMap, destination: Destination, key: Sequence[str] | Non
 
     :param key: the new names of the key columns, as many as before, in the same order
     :raises MapNameError: when the new name cannot be that of a map; nothing was changed
-    :raises MapMismatchError: when a map of that name has entries, or ``key`` has another number of columns; nothing was
-        changed
+    :raises MapMismatchError: when a map of that name has entries, another map there has rows of this one, or ``key``
+        has another number of columns; nothing was changed
     :raises LeaseTakenError: when a task uses one of the maps; nothing was changed
     :raises DatabaseError: when the database cannot be written
     """
@@ -55,6 +55,8 @@ def move_map(key_map: KeyMap, destination: Destination, key: Sequence[str] | Non
                     held.owner,
                 )
         _check_key(key_map, key)
+        if destination.is_other_list_of(key_map):
+            _check_owners(KeyMap(key_map.database, replace(key_map.facts, **asdict(destination))))
 
         def work(connection: Connection) -> None:
             lease._assert_held(connection)
@@ -87,8 +89,24 @@ def _check_key(key_map: KeyMap, key: Sequence[str] | None) -> None:
         raise MapMismatchError("The contact map has no key columns yet. Nothing was changed. Leave --key out.")
     raise MapMismatchError(
         f"The key has {counted(len(stored), 'column')}: {' and '.join(stored)}. Nothing was changed. Give as many with "
-        "--key. With other columns the keys are others: import the row ids into another map with import-map."
+        "--key. With other columns the keys are others: import the row ids into another map with import-map --replace."
     )
+
+
+def _check_owners(moved: KeyMap) -> None:
+    """Refuse a map whose rows another map of its new list has: a sync of one would delete rows of the other.
+
+    :param moved: the map as it will be
+    """
+    for page in moved.pages():
+        row_ids = [entry.row_id for entry in page if entry.row_id is not None]
+        names = {owner.map_name for owner in moved.owners_of_rows(row_ids)} - {moved.facts.name}
+        if names:
+            raise MapMismatchError(
+                f"The contact map {min(names)!r} of connection {moved.facts.conn_id!r} has rows of this map already. "
+                "Nothing was changed. A row belongs to one map. Take the rows that both have out of one of them with: "
+                "airflow cpaas contacts forget-row or forget-map"
+            )
 
 
 def _make_room(connection: Connection, key_map: KeyMap, destination: Destination) -> None:

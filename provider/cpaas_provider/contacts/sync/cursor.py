@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -244,6 +244,7 @@ class StoredCursor:
         self._settings = settings
         self._date_format = date_format
         self._invalid_rows = 0
+        self._columns: Collection[str] | None = None
         self.cursor = self._at(None) if reads_all else self._load()
 
     def failed_before(self, plan: Plan) -> int:
@@ -265,16 +266,32 @@ class StoredCursor:
             return self._at(None)
         if cursor.stored is not None:
             self._invalid_rows = stored.get("invalid_rows", 0)
+            self._columns = stored.get("columns")
         return cursor
 
     def _at(self, stored: Any) -> Cursor:
         return Cursor(self._column, stored, self._date_format)
 
+    def check_columns(self, columns: Collection[str]) -> None:
+        """Refuse the stored cursor if rows below it lack cells of columns that were not filled then.
+
+        A sync without a mapping fills a further column as soon as source and list share its name.
+
+        :param columns: the names of the columns that this run fills
+        :raises CursorChangedError: when there are further columns
+        """
+        further = [] if self._columns is None else sorted(set(columns).difference(self._columns))
+        if further:
+            raise CursorChangedError(
+                f"The sync fills {' and '.join(map(repr, further))} now, and rows below the stored cursor do not have "
+                "these cells. Nothing was sent. The stored cursor was removed, so the next try reads all rows."
+            )
+
     def remove(self) -> None:
         """Remove the stored cursor, so that the next try reads all rows."""
         self._lease.write([], {CURSOR: None})
 
-    def move(self, plan: Plan, report: Mapping[str, Any], unrecorded: int) -> None:
+    def move(self, plan: Plan, report: Mapping[str, Any], unrecorded: int, columns: Iterable[str]) -> None:
         """Store the cursor, if every row up to it was sent, or has failed and is counted.
 
         A rejected or invalid row does not hold the cursor, or each run would read all rows after it. The number of
@@ -283,6 +300,7 @@ class StoredCursor:
 
         :param report: the figures of the run
         :param unrecorded: the number of rejected rows that the map has not recorded as rejected
+        :param columns: the names of the columns that the run filled
         """
         if plan.future_cursor:
             log.warning(
@@ -310,6 +328,7 @@ class StoredCursor:
             "of": self._settings,
             "value": cursor_to_json(plan.cursor),
             "invalid_rows": self._invalid_rows + plan.invalid_before_cursor,
+            "columns": sorted(columns),
         }
         self._lease.write([], {CURSOR: stored})
 

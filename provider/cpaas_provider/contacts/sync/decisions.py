@@ -69,19 +69,15 @@ class SyncRules:
     resends_cells: bool = False
 
 
-def decide(
-    item: WorkItem,
-    entry: MapEntry | None,
-    rules: SyncRules,
-    hashes: ContactHashes,
-    own: int,
-) -> Decision:
+def decide(item: WorkItem, entry: MapEntry | None, rules: SyncRules, lease: Lease) -> Decision:
     """Return the decision about a row.
 
     :param entry: the map's entry for its key, ``None`` if there is none
-    :param own: the fencing token of this task's lease
+    :param lease: that of this task
     """
-    if item.is_missing and entry is not None and (entry.fencing_token or 0) > own:
+    own, hashes = lease.fencing_token, lease.key_map.hashes
+    token = 0 if entry is None else entry.fencing_token or 0
+    if item.is_missing and (token > own or token in lease.concurrent):
         # An upsert wrote the row since the sync acquired its lease, so the source may have been read before that.
         return Decision(Action.NOTHING)
     if entry is not None and entry.is_busy(own):

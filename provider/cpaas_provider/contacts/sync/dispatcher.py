@@ -69,7 +69,7 @@ class Dispatcher:
 
     After many rejections or failures in a row, rows from elsewhere in the work show whether the service handles any
     row: see ``FailureLimits``. A run after one that ended so starts elsewhere in the work, and so does one after a run
-    that failed to send rows and did not come to its end.
+    that failed to send rows and did not come to its end, or whose time was over.
 
     :param names: names of the list's columns, by id
     :param per_second: the requests per second that the connection allows
@@ -143,8 +143,9 @@ class Dispatcher:
         await self._results.record_rejections(is_end=True, are_proved=are_proved)
         # Recorded so that the next run starts elsewhere.
         unproved = self._limits.unproved
-        if unproved is None and self._is_ended and self._counts.not_sent + self._counts.unknown:
-            # Rows that always fail may take all the time of a run, so they must not come first each time.
+        if unproved is None and self._is_ended and (self._out_of_time or self._counts.not_sent + self._counts.unknown):
+            # Rows that always fail, or change before each run, may take all its time. So they must not come first each
+            # time.
             unproved = Cause.FAILURES
         cause = None if unproved is None else unproved.value
         if cause != self._ended_before:
@@ -182,7 +183,7 @@ class Dispatcher:
         return True
 
     async def _disprove_shared(self, finished: Sequence[Result]) -> tuple[list[Result], list[Change]]:
-        """Make the creations unknown whose responses have the id of another key's row.
+        """Make the creations unknown whose responses have the id of another key's row, in this or another map.
 
         :return: the results, and the changes of rows that this run recorded before with such an id
         :raises DatabaseError: when the map cannot be read
@@ -191,15 +192,23 @@ class Dispatcher:
         for result in finished:
             if result.created_id is not None:
                 keys.setdefault(result.created_id, []).append(result.pending.item.key_hash)
-        owners = await self._in_database(self._map.entries_of_rows, list(keys))
-        for owner in owners:
-            keys[owner.row_id or ""].append(owner.key_hash)
+        owners: list[MapEntry] = []
+        other_maps: dict[str, str] = {}
+        for name, entry in await self._in_database(self._map.owners_of_rows, list(keys)):
+            if name == self._map.facts.name:
+                owners.append(entry)
+                keys[entry.row_id or ""].append(entry.key_hash)
+            else:
+                other_maps[entry.row_id or ""] = name
         checked: list[Result] = []
         for result in finished:
             other_keys = [key for key in keys.get(result.created_id or "", ()) if key != result.pending.item.key_hash]
-            if other_keys:
-                number = self._spool.number_of(other_keys[0])
+            other_map = other_maps.get(result.created_id or "")
+            if other_keys or other_map is not None:
+                number = self._spool.number_of(other_keys[0]) if other_keys else None
                 where = "a row that the source does not have" if number is None else f"row {number}"
+                if other_map is not None:
+                    where = f"a row of the contact map {other_map!r}"
                 error = other_row_error(result.pending.item, f"has the id of {where}")
                 self._finish(error)
                 checked.append(Result(result.pending, Response.UNKNOWN, reason=str(error), fatal=error))
@@ -243,7 +252,7 @@ class Dispatcher:
         for item in items:
             entry = entries.get(item.key_hash)
             before = entry or MapEntry(item.key_hash)
-            decision = decide(item, entry, self._rules, self._map.hashes, self._lease.fencing_token)
+            decision = decide(item, entry, self._rules, self._lease)
             if decision.action is Action.BUSY:
                 self._requeue_later(item)
             elif decision.action in (Action.CREATE, Action.UPDATE, Action.DELETE):

@@ -185,7 +185,7 @@ class Planner:
                 columns = ", ".join(cell.column for cell in error.cells)
                 self._spool.add_outcome(OutcomeLine(number, name, RowOutcome.INVALID_CELL, None, columns, str(error)))
                 item = WorkItem(key_hash, number, name, raw_hash, error.usable, is_partial=True)
-            action = decide(item, entry, self._rules, self._map.hashes, self._lease.fencing_token).action
+            action = decide(item, entry, self._rules, self._lease).action
             if action is Action.UNKNOWN and entry is not None:
                 self._count_unknown(entry, number, name)
             else:
@@ -281,7 +281,7 @@ class Planner:
 
     def _add_missing_rows(self) -> None:
         """Add rows that are missing from the source to the spool."""
-        plan, hashes = self.plan, self._map.hashes
+        plan = self.plan
         for page in self._map.pages(self._lease.buckets):
             absent = self._spool.unseen(entry.key_hash for entry in page)
             work: list[tuple[WorkItem, str]] = []
@@ -291,7 +291,7 @@ class Planner:
                 self._add_earlier(entry)
                 item = WorkItem(entry.key_hash, None, None, b"", {})
                 plan.missing += 1
-                action = decide(item, entry, self._rules, hashes, self._lease.fencing_token).action
+                action = decide(item, entry, self._rules, self._lease).action
                 is_record = action in (Action.FORGET, Action.RECORD)
                 if action not in _SPOOLED:
                     plan.missing_unchanged += 1

@@ -117,7 +117,7 @@ def planned_changes(spool: Spool, rules: SyncRules, lease: Lease) -> Iterator[Pl
         entries = key_map.entries(item.key_hash for item in items)
         for item in items:
             entry = entries.get(item.key_hash)
-            decision = decide(item, entry, rules, key_map.hashes, lease.fencing_token)
+            decision = decide(item, entry, rules, lease)
             if decision.action in _PLANNED:
                 yield PlannedChange(item, decision, None if entry is None else entry.row_id)
 

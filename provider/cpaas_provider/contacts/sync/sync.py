@@ -240,6 +240,8 @@ class ContactSync:
             )
             self.plan = planner.plan
             try:
+                if self._cursor is not None:
+                    self._cursor.check_columns(self.column_sources)
                 planner.read(table, whole=spec.cursor_column is None)
             except CursorChangedError:
                 if self._cursor is not None:
@@ -315,7 +317,7 @@ class ContactSync:
                 "key every row would be created again. Nothing was sent. Use that key. If its columns were only "
                 f"renamed, run: airflow cpaas contacts move-map --conn-id {self._conn_id} --map {self._spec.map_name} "
                 f"{' '.join(f'--key {name}' for name in self._spec.key)}. If rows have other keys now, import their "
-                "row ids into another map with: airflow cpaas contacts import-map"
+                "row ids into another map with: airflow cpaas contacts import-map --replace"
             )
 
     def _check_changes(self) -> None:
@@ -336,7 +338,7 @@ class ContactSync:
         return {**self.counts.earlier.figures(self.counts), "missing_unchanged": self.plan.missing_unchanged}
 
     def _settings_hash(self) -> str:
-        """Return a hash of the settings on which it depends whether a row differs from the list."""
+        """Return a hash of the settings, and of the list's columns, on which it depends whether a row differs."""
         spec = self._spec
         settings = json.dumps(
             [
@@ -345,6 +347,8 @@ class ContactSync:
                 {name: rule.as_dict() for name, rule in spec.columns.items()},
                 astuple(self._numbers),
                 spec.empty_cell_value,
+                # A cell has another form in a column of another type, or may not fit there.
+                sorted((column.id, column.type) for column in self._table.columns),
             ],
             default=repr,
             sort_keys=True,
@@ -459,7 +463,8 @@ class ContactSync:
         self._ended = True
         report = self.report()
         if self._cursor is not None:
-            self._cursor.move(plan, report, counts.rejected - counts.recorded_rejections)
+            unrecorded = counts.rejected - counts.recorded_rejections
+            self._cursor.move(plan, report, unrecorded, self.column_sources)
         elif spec.partition == (0, 1):
             recount_invalid_rows(self._lease, plan, self._settings_hash())
         if plan.missing_skipped:

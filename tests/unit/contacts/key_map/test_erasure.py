@@ -29,7 +29,7 @@ def write(key_map: KeyMap, *entries: MapEntry, columns: list[str] | None = None)
 
 def with_cells(key_map: KeyMap, key: str, cells: dict[str, object]) -> MapEntry:
     packed = key_map.hashes.of_cells(cells).to_bytes()
-    return MapEntry(key_map.hashes.of_key([key]), row_id=f"row of {key}", cell_hashes=packed)
+    return MapEntry(key_map.hashes.of_key([key]), row_id=f"row of {key} in {key_map.facts.name}", cell_hashes=packed)
 
 
 def erased(database: Database, recipient: str, region: str | None = None) -> ErasedEntries:

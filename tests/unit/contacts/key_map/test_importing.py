@@ -20,7 +20,7 @@ from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.importing import ImportReport, Target, adopt_rows
 from cpaas_provider.contacts.key_map.key_map import IMPORTING, KeyMap, Lease
 from cpaas_provider.contacts.key_map.maps import all_maps, find_map, open_map
-from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, leases_of
+from cpaas_provider.contacts.key_map.overview import CURSOR, KEY_COLUMNS, leases_of
 from cpaas_provider.contacts.mapping.keys import key_reader
 from cpaas_provider.database.database import Database
 from cpaas_provider.sources.base import SourceError
@@ -126,6 +126,14 @@ class TestAdopted:
         adopt.made(("17", "row-x"), state=state, row_id=None, fencing_token=1)
         assert adopt("id,row_id\n17,row-1\n") == ImportReport(rows=1, replaced=1)
         assert adopt.row_of("17") == "row-1"
+
+    def test_next_sync_with_a_cursor_reads_all_rows(self, adopt: Adoption) -> None:
+        key_map = adopt.made(("17", "row-1"))
+        lease = key_map.row_lease("a sync")
+        lease.write([], {CURSOR: {"column": "v", "value": 9}})
+        lease.release()
+        adopt("id,row_id\n18,row-2\n")
+        assert adopt.map.value(CURSOR) is None
 
 
 class TestRefused:
@@ -241,6 +249,83 @@ class TestReplace:
         assert adopt(text, replace_row_ids=True).changed == 0
         assert adopt.row_of("17") != adopt.row_of("18") == "row-1"
         adopt.map.lease("a sync").release()
+
+
+class TestOtherMaps:
+    """Another map of the list has a row of the file: a sync of one map would delete it for the other."""
+
+    TEXT = "id,row_id\n17,row-1\n18,row-2\n"
+
+    @staticmethod
+    def other(adopt: Adoption, conn_id: str = "cpaas_default", base_url: str = URL) -> KeyMap:
+        """Return another map that has row-2 and row-3."""
+        key_map = open_map(adopt.database, conn_id=conn_id, base_url=base_url, table_id="table", name="crm")
+        lease = key_map.lease("a sync")
+        for row_id in ("row-2", "row-3"):
+            entry = MapEntry(key_map.hashes.of_key([row_id]), row_id=row_id)
+            lease.write([Change(MapEntry(entry.key_hash), entry)])
+        lease.release()
+        return key_map
+
+    @staticmethod
+    def row_ids(key_map: KeyMap) -> set[str | None]:
+        return {entry.row_id for page in key_map.pages() for entry in page}
+
+    @pytest.mark.parametrize("conn_id", ["cpaas_default", "cpaas_other"])
+    @pytest.mark.parametrize("dry_run", [False, True])
+    def test_row_of_another_map_of_the_list_is_refused(self, adopt: Adoption, conn_id: str, dry_run: bool) -> None:
+        other = self.other(adopt, conn_id)
+        words = adopt.refused(self.TEXT, dry_run=dry_run)
+        assert f"The contact map 'crm' of connection {conn_id!r} has the row already" in words
+        assert "(1 time, on line 3)" in words
+        assert [key_map.facts for key_map in all_maps(adopt.database)] == [other.facts]
+
+    def test_row_of_another_list_is_not_the_same_row(self, adopt: Adoption) -> None:
+        self.other(adopt, base_url="https://other.example.com")
+        assert adopt(self.TEXT) == ImportReport(rows=2, added=2)
+
+    def test_replace_takes_rows_from_another_map_of_the_connection(self, adopt: Adoption) -> None:
+        other = self.other(adopt)
+        assert adopt(self.TEXT, replace_row_ids=True, dry_run=True) == ImportReport(rows=2, added=2, removed=1)
+        assert adopt(self.TEXT, replace_row_ids=True) == ImportReport(rows=2, added=2, removed=1)
+        assert (self.row_ids(adopt.map), self.row_ids(other)) == ({"row-1", "row-2"}, {"row-3"})
+        assert leases_of(other) == []
+
+    def test_replace_takes_no_row_from_a_map_of_another_connection(self, adopt: Adoption) -> None:
+        other = self.other(adopt, "cpaas_other")
+        assert "of connection 'cpaas_other' has the row" in adopt.refused(self.TEXT, replace_row_ids=True)
+        assert self.row_ids(other) == {"row-2", "row-3"}
+
+    def test_replace_takes_no_row_while_a_sync_of_its_map_runs(self, adopt: Adoption) -> None:
+        other = self.other(adopt)
+        other.lease("dag.sync of run")
+        with pytest.raises(LeaseTakenError):
+            adopt(self.TEXT, replace_row_ids=True)
+        assert self.row_ids(other) == {"row-2", "row-3"}
+        assert [key_map.facts for key_map in all_maps(adopt.database)] == [other.facts]
+
+    def test_replace_takes_no_row_whose_request_is_under_way(self, adopt: Adoption) -> None:
+        other = self.other(adopt)
+        lease = other.row_lease("dag.upsert of run")
+        (entry,) = other.entries_of_rows(["row-2"])
+        lease.write([Change(entry, replace(entry, state=RowState.UPDATING, fencing_token=lease.fencing_token))])
+        refusal = adopt.refused(self.TEXT, replace_row_ids=True)
+        assert "A task has a request for the row under way (1 time, on line 3)" in refusal
+
+    @pytest.mark.parametrize("stopped_at", ["checked", "written"])
+    def test_stopped_import_that_takes_rows_goes_on(self, adopt: Adoption, stopped_at: str) -> None:
+        other = self.other(adopt)
+
+        def stop(done: str, rows: int) -> None:
+            if done == stopped_at:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            adopt(self.TEXT, replace_row_ids=True, progress=stop)
+        with pytest.raises(UnfinishedImportError):
+            adopt.map.lease("a sync")
+        assert adopt(self.TEXT, replace_row_ids=True).changed == 0
+        assert (self.row_ids(adopt.map), self.row_ids(other)) == ({"row-1", "row-2"}, {"row-3"})
 
 
 class TestLarge:

@@ -332,6 +332,13 @@ class TestRefused:
         with pytest.raises(MapFileError, match=r"another row id or other hashes for the key \(1 time, on line \d+\)"):
             restored(elsewhere, exported)
 
+    def test_rows_that_another_map_of_the_list_has(self, key_map: KeyMap, tmp_path: Path) -> None:
+        export_map(key_map, tmp_path / "map.csv", silent)
+        copy = target(key_map.database, name="copy")
+        with pytest.raises(MapFileError, match="The contact map 'default' of connection 'cpaas_default' has the row"):
+            restore_map(copy, CsvSource(tmp_path / "map.csv"), silent)
+        assert [found.facts for found in all_maps(key_map.database)] == [key_map.facts]
+
     def test_sync_of_the_target(self, exported: Path, elsewhere: Database) -> None:
         empty = open_map(elsewhere, conn_id="cpaas_default", base_url=URL, table_id="table")
         empty.lease("dag.sync of run")

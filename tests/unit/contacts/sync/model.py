@@ -43,6 +43,7 @@ KEY, A, B = "k", "a", "b"
 _NAMES = {KEY: "Key", A: "A", B: "B"}
 RULES = {"Key": ColumnRule(source="key"), "A": ColumnRule(source="a"), "B": ColumnRule(source="b")}
 WINDOW = 3
+_lists = itertools.count(1)
 _WRONG = ("rejected", "invalid_row", "unknown", "not_sent")
 
 
@@ -156,7 +157,7 @@ class List:
         self.rows: dict[str, dict[str, Any]] = {}
         self.types = {KEY: "TEXT", A: "TEXT", B: "TEXT"}
         self.late: list[Callable[[], None]] = []
-        self._ids = itertools.count(1)
+        self._number, self._ids = next(_lists), itertools.count(1)
 
     @property
     def table(self) -> ContactTable:
@@ -164,7 +165,7 @@ class List:
         return ContactTable.model_validate({"id": "t", "columns": columns})
 
     def create(self, cells: Mapping[str, Any]) -> str:
-        row_id = f"row-{next(self._ids)}"
+        row_id = f"row-{self._number}-{next(self._ids)}"
         self.rows[row_id] = dict(cells)
         return row_id
 

@@ -24,7 +24,7 @@ from cpaas_provider.contacts.sync.rows import single_row as single_row_module
 from cpaas_provider.contacts.sync.rows.single_row import RowUpsert
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.contacts import contact_leases
-from tests.unit.contacts.sync.model import Step, World
+from tests.unit.contacts.sync.model import KEY, Step, World
 from tests.unit.contacts.sync.test_attacked import rows
 
 _names = itertools.count()
@@ -229,5 +229,26 @@ def test_row_that_an_upsert_adds_while_source_is_read_is_deleted_by_the_next_run
     assert (ended.error, ended.report["deleted"], ended.report["missing_unchanged"]) == (None, 0, 1)
     assert world.list.of_key(ELSEWHERE)
     # The upsert changes nothing this time.
+    (again,) = world.run(Step(rows(4), on_missing="delete"))
+    assert (again.error, again.report["deleted"]) == (None, 1)
+
+
+def test_row_of_an_upsert_in_flight_when_the_sync_begins_is_deleted_by_the_next_run_only(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run(Step(rows(4)))
+    lease, intent = begin_upsert(key_map_of(world), ELSEWHERE)
+    row_id = world.list.create({KEY: ELSEWHERE})
+
+    results = [Change(intent, replace(intent, state=RowState.SYNCED, row_id=row_id))]
+
+    def record_result() -> None:
+        if results:
+            lease.write([results.pop()])
+            lease.release()
+
+    while_source_is_read(world, monkeypatch, record_result)
+    (ended,) = world.run(Step(rows(4), on_missing="delete"))
+    assert (ended.error, ended.report["deleted"], ended.report["missing_unchanged"]) == (None, 0, 1)
     (again,) = world.run(Step(rows(4), on_missing="delete"))
     assert (again.error, again.report["deleted"]) == (None, 1)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -16,8 +18,9 @@ from cpaas_provider.contacts.errors import CursorChangedError, CursorError
 from cpaas_provider.contacts.mapping.rules import ColumnRule
 from cpaas_provider.contacts.sync.cursor import Cursor, cursor_from_json, cursor_to_json
 from cpaas_provider.database.database import Database, open_database
+from cpaas_provider.sources.lists import ListSource
 from tests.unit.contacts.sync import model
-from tests.unit.contacts.sync.model import Ended, Step, World, sum_of
+from tests.unit.contacts.sync.model import A, Ended, Step, World, sum_of
 
 _names = itertools.count()
 NOW = datetime.now(UTC)
@@ -260,3 +263,38 @@ def test_invalid_row_below_the_cursor_stays_counted_after_a_run_without_one(
     assert causes(cursor=True) == {"failed_before_cursor": 1}
     assert causes() == {"invalid_rows": 1}
     assert causes(cursor=True) == {"failed_before_cursor": 1}
+
+
+def test_rows_below_the_cursor_are_read_once_a_column_has_another_type(sync: Any, world: World) -> None:
+    sync(1, 2)
+    world.list.types[A] = "NUMBER"
+    ended = sync(1, 2)
+    assert (ended.report["updated"], ended.report["before_cursor"]) == (2, 0)
+    assert sync(1, 2).report["before_cursor"] == 1
+
+
+def test_rows_below_the_cursor_get_a_column_that_the_source_has_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ListWithColumns(ListSource):
+        @contextmanager
+        def open(self) -> Iterator[Any]:
+            with super().open() as table:
+                yield SimpleNamespace(columns=tuple(next(iter(self.items))), rows=table.rows)
+
+    def sync(*columns: str) -> Ended:
+        rows = [{"key": f"k{number}", "v": number, **dict.fromkeys(columns, "1")} for number in range(3)]
+        monkeypatch.setattr(World, "source_rows", lambda *_: rows)
+        (ended,) = world.run(Step((), cursor=True))
+        return ended
+
+    # Without a mapping, the columns are those that source and list share.
+    monkeypatch.setattr(model, "RULES", {})
+    monkeypatch.setattr(model, "ListSource", ListWithColumns)
+    assert sync("a").report["created"] == 3
+    ended = sync("a", "b")
+    assert isinstance(ended.error, CursorChangedError)
+    assert "The sync fills 'B' now" in str(ended.error)
+    assert ended.requests == []
+    assert sync("a", "b").report["updated"] == 3
+    assert sync("a", "b").report["before_cursor"] == 2

@@ -99,6 +99,21 @@ def test_rows_that_always_fail_do_not_take_all_the_time_of_each_run(
     assert (second.report["updated"] > 0, second.report["not_sent"]) == (True, 0)
 
 
+def test_rows_that_change_before_each_run_do_not_keep_the_last_ones_from_being_sent(
+    contacts: Contacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contacts.sync(rows(41))
+    clock = SimpleNamespace(monotonic=lambda: float(contacts.service.requests))
+    monkeypatch.setattr(dispatcher_module, "time", clock)
+    monkeypatch.setattr(sync_module, "time", clock)
+    monkeypatch.setattr(dispatcher_module, "random", SimpleNamespace(random=lambda: 0.99))
+    options = {"max_duration": 4.0, "client": {"max_concurrency": 1}, "rules": {"on_missing": "delete"}}
+    first = contacts.sync(rows(40, "gold"), **options)
+    assert (first.report["deleted"], first.report["remaining"] > 0) == (0, True)
+    # The row that is gone from the source comes last.
+    assert contacts.sync(rows(40, "silver"), **options).report["deleted"] == 1
+
+
 def test_work_of_25_rejected_rows_alone_ends_within_the_ratio_and_is_not_sent_for_ever(contacts: Contacts) -> None:
     contacts.sync(rows(300))
     contacts.service.refused_values = ["bad"]

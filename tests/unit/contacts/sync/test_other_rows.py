@@ -60,3 +60,40 @@ def test_upsert_does_not_record_the_row_of_another_key(contacts: Contacts, fault
     entry = contacts.entry("k9")
     assert entry is not None
     assert entry.row_id is None
+
+
+def test_row_of_another_map_is_not_recorded_and_not_deleted_later(contacts: Contacts) -> None:
+    contacts.sync(rows(1))
+    other = Contacts(contacts.service, contacts.database)
+    contacts.service.faults = ScriptedFaults([("POST", "other_id")])
+    ended = other.sync(rows(1, first=9), new_map=True)
+    assert isinstance(ended.error, OtherRowError)
+    assert f"creation of row 1 of the source has the id of a row of the contact map {contacts.map_name!r}." in str(
+        ended.error
+    )
+    entry = other.entry("k9")
+    assert entry is not None
+    assert (entry.state, entry.row_id) == (RowState.UNKNOWN, None)
+    other.sync(rows(1, first=20), new_map=True, max_new=None, rules={"on_missing": "delete"})
+    assert "k1" in contacts.listed()
+
+
+def test_upsert_does_not_record_the_row_of_another_map(contacts: Contacts) -> None:
+    contacts.sync(rows(1))
+    other = Contacts(contacts.service, contacts.database)
+    other.sync(rows(1, first=5), new_map=True)
+    contacts.service.faults = ScriptedFaults([("POST", "other_id")])
+    with pytest.raises(UnknownCreationsError):
+        other.upsert("k9", {"c_key": "k9", "c_name": "Nobody Else", "c_plan": "gold"})
+    entry = other.entry("k9")
+    assert entry is not None
+    assert entry.row_id is None
+
+
+def test_other_list_may_have_the_same_row_ids(contacts: Contacts) -> None:
+    contacts.sync(rows(2))
+    row_ids = {contacts.row_id("k1"), contacts.row_id("k2")}
+    with RowService(COLUMNS) as service:
+        other = Contacts(service, contacts.database)
+        assert other.sync(rows(2)).report["complete"] is True
+        assert {other.row_id("k1"), other.row_id("k2")} == row_ids

@@ -146,7 +146,7 @@ class RowUpsert:
     async def _upsert(self, lease: Lease, item: WorkItem) -> SingleRow:
         for _ in range(_MAX_ATTEMPTS):
             entry = self.key_map.entries([item.key_hash]).get(item.key_hash)
-            decision = decide(item, entry, self.rules, self.key_map.hashes, lease.fencing_token)
+            decision = decide(item, entry, self.rules, lease)
             if decision.action is Action.BUSY:
                 await self.requests.pause(_BUSY_SECONDS)
                 continue
