@@ -86,6 +86,7 @@ class Summary:
 
     :param accepted: the number of recipients that were recorded as accepted when this was counted
     :param unknown: the recipients that are counted, but whose request the service is not known to have accepted
+    :param messages: the number of recipients of all accepted requests, one of two requests twice
     :param statuses: the number of recipients by the name of the delivery status
     :param counted_at: when a stored summary was counted; ``None`` for one that was counted during the request
     :param seconds: how long the counting of a stored summary took
@@ -97,6 +98,7 @@ class Summary:
     undelivered: int = 0
     in_flight: int = 0
     unknown: int = 0
+    messages: int = 0
     statuses: Mapping[str, int] = field(default_factory=dict)
     networks: tuple[Group, ...] = ()
     reasons: tuple[tuple[str, int], ...] = ()
@@ -107,7 +109,7 @@ class Summary:
     @property
     def counts(self) -> CampaignCounts:
         """The counts alone."""
-        deliveries = DeliveryCounts(self.delivered, self.undelivered, self.in_flight, None, self.unknown)
+        deliveries = DeliveryCounts(self.delivered, self.undelivered, self.in_flight, None, self.unknown, self.messages)
         return CampaignCounts(self.accepted, deliveries)
 
 
@@ -239,7 +241,7 @@ def count_campaign(connection: Connection, record: CampaignRecord) -> Summary:
 
 
 def _numbers(counts: CampaignCounts) -> dict[str, Any]:
-    names = ("delivered", "undelivered", "in_flight", "unknown")
+    names = ("delivered", "undelivered", "in_flight", "unknown", "messages")
     return {"accepted": counts.accepted, **{name: getattr(counts.deliveries, name) for name in names}}
 
 

@@ -50,7 +50,7 @@ def test_recipients_without_a_report_are_unreported_once_the_task_has_ended(
     database: Database, reader: TestClient
 ) -> None:
     begun(database)
-    database.write(lambda connection: record_requests(connection, "spring", "shop", [SentRequest("pack", 5)]))
+    database.write(lambda connection: record_requests(connection, "spring", "shop", [SentRequest("pack", 2)]))
     database.write(lambda connection: record_send_finished(connection, "spring", 5))
     (line,) = reader.get("/deliveries?campaign=spring", headers=JSON).json()
     assert (line["accepted"], line["in_flight"], line["unreported"], line["state"]) == (5, 1, 3, "waiting for reports")

@@ -345,6 +345,20 @@ class TestReferences:
         save_reports(store, report(OBI, "failed", token=to(ADA, OBI, campaign="noted")))
         assert await waiting == ended("done", 2, 1, 1, 0, 0)
 
+    async def test_request_that_is_accepted_during_the_wait_is_waited_for(self, store: Database) -> None:
+        begun(store, "noted")
+        noted(store, SentRequest("noted-pack", 1), campaign="noted")
+        with queries_with(*ROUNDS) as rounds:
+            waiting = asyncio.create_task(event_of(trigger("noted", expected=0, without_count=["noted"])))
+            await until(lambda: rounds)
+            noted(store, SentRequest("noted-more", 1), campaign="noted")
+            save_reports(store, report(ADA, "delivered", token=to(ADA, campaign="noted")))
+            seen = len(rounds)
+            await until(lambda: len(rounds) > seen + 2)
+        assert not waiting.done()
+        save_reports(store, report(OBI, "failed", token=to(OBI, campaign="noted", reference="noted-more")))
+        assert await waiting == ended("done", 2, 1, 1, 0, 0)
+
     async def test_mistyped_reference_ends_its_own_wait_only(self, store: Database) -> None:
         waiting = asyncio.create_task(event_of(trigger("spring")))
         answer = await event_of(trigger("mistyped", expected=0, without_count=["mistyped"]))

@@ -22,6 +22,7 @@ from sqlalchemy import (
     func,
     literal,
     literal_column,
+    null,
     or_,
     select,
     true,
@@ -88,6 +89,7 @@ _BY_REQUEST = select(
     _number(IS_UNDELIVERED).label("undelivered"),
     _number(~IS_FINAL).label("in_flight"),
     func.max(deliveries.c.updated_at).label("updated_at"),
+    literal(0).label("messages"),
 ).group_by(deliveries.c.campaign, deliveries.c.conn_id, deliveries.c.reference)
 
 
@@ -100,6 +102,17 @@ def is_in_state(*states: RequestState) -> ColumnElement[bool]:
     """Return the condition for requests in one of some states."""
     # As literals: the query of unknown requests then uses their partial index.
     return or_(*(requests.c.state == literal_column(f"'{state}'") for state in states))
+
+
+_MESSAGES = select(
+    requests.c.campaign,
+    requests.c.conn_id,
+    requests.c.reference,
+    *(literal(0) for _ in range(3)),
+    null(),
+    requests.c.recipients,
+).where(is_in_state(RequestState.ACCEPTED))
+"""The accepted requests, in the columns of ``_BY_REQUEST``."""
 
 
 def exists_for_row(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
@@ -284,6 +297,8 @@ class DeliveryCounts:
     :param updated_at: when a status last changed
     :param unknown: the recipients among them whose request the service is not known to have accepted. There are
         reports of them, so they count in addition to the accepted recipients, never instead of one.
+    :param messages: the number of recipients of all accepted requests. A recipient of two of them has two messages, and
+        the report of one is not the report of another recipient
     """
 
     delivered: int = 0
@@ -291,6 +306,7 @@ class DeliveryCounts:
     in_flight: int = 0
     updated_at: datetime | None = None
     unknown: int = 0
+    messages: int = 0
 
     @property
     def final(self) -> int:
@@ -303,11 +319,11 @@ class DeliveryCounts:
         return self.final + self.in_flight
 
     def expected(self, accepted: int) -> int:
-        """Return the number of recipients that shall get a final status.
+        """Return the number of recipients that shall get a final status, one of two accepted requests twice.
 
         :param accepted: the number of recipients the service accepted
         """
-        return max(accepted + self.unknown, self.known)
+        return max(max(accepted, self.messages) + self.unknown, self.known)
 
     def unknown_without_report(self, unknown: int) -> int:
         """Return how many recipients of unknown outcome no report is about.
@@ -318,7 +334,7 @@ class DeliveryCounts:
 
     def as_unknown(self) -> DeliveryCounts:
         """Return the same counts for a request whose outcome is unknown."""
-        return replace(self, unknown=self.known)
+        return replace(self, unknown=self.known, messages=0)
 
     def __add__(self, other: DeliveryCounts) -> DeliveryCounts:
         """Return the sum of both."""
@@ -328,11 +344,12 @@ class DeliveryCounts:
             self.in_flight + other.in_flight,
             max((moment for moment in (self.updated_at, other.updated_at) if moment), default=None),
             self.unknown + other.unknown,
+            self.messages + other.messages,
         )
 
 
 def read_counts(connection: Connection, campaigns: Iterable[str]) -> dict[str, DeliveryCounts]:
-    """Return the counts of campaigns, without those that have no recipient with a status.
+    """Return the counts of campaigns, without those that have neither an accepted request nor a status.
 
     Only reports on the connection that sent the campaign count. If the sender recorded none, they count if all of them
     are on one connection. The recipients of a request of unknown outcome count as unknown. Those of a request that was
@@ -341,7 +358,7 @@ def read_counts(connection: Connection, campaigns: Iterable[str]) -> dict[str, D
     """
     counts: dict[str, DeliveryCounts] = {}
     for batch in batched(dict.fromkeys(campaigns)):
-        counts |= _count(connection, deliveries.c.campaign.in_(batch))
+        counts |= _count(connection, batch)
     return counts
 
 
@@ -356,13 +373,15 @@ def counts_changed_since(connection: Connection, since: datetime, wanted: Iterab
     names: Any = _NAMES[connection.dialect.name](literal(json.dumps(list(wanted)))).table_valued("value")
     recent = select(deliveries.c.campaign).where(deliveries.c.updated_at >= since - COMMIT_LAG)
     changed = recent.where(deliveries.c.campaign.in_(select(names.c.value)))
-    counts = _count(connection, deliveries.c.campaign.in_(changed))
+    counts = _count(connection, changed)
     return {campaign: replace(count, updated_at=None) for campaign, count in counts.items()}
 
 
-def _count(connection: Connection, condition: ColumnElement[bool]) -> dict[str, DeliveryCounts]:
-    by = _BY_REQUEST.where(condition).subquery()
-    sums = (func.sum(by.c[name]) for name in ("delivered", "undelivered", "in_flight"))
+def _count(connection: Connection, campaigns: Sequence[str] | Select[Any]) -> dict[str, DeliveryCounts]:
+    by = union_all(
+        _BY_REQUEST.where(deliveries.c.campaign.in_(campaigns)), _MESSAGES.where(requests.c.campaign.in_(campaigns))
+    ).subquery()
+    sums = (func.sum(by.c[name]) for name in ("delivered", "undelivered", "in_flight", "messages"))
     group = (by.c.campaign, by.c.conn_id, sends.c.conn_id, sends.c.unknown, requests.c.state)
     query = (
         select(*group, *sums, func.max(by.c.updated_at))
@@ -379,8 +398,8 @@ def _count(connection: Connection, condition: ColumnElement[bool]) -> dict[str, 
             ambiguous.add(campaign)
         if sent_by is not None and (state in _NOT_COUNTED or (state is None and unknown == 0)):
             continue
-        delivered, undelivered, in_flight = map(int, numbers)
-        counts = DeliveryCounts(delivered, undelivered, in_flight, updated_at)
+        delivered, undelivered, in_flight, messages = map(int, numbers)
+        counts = DeliveryCounts(delivered, undelivered, in_flight, updated_at, messages=messages)
         if sent_by is not None and state != RequestState.ACCEPTED:
             counts = counts.as_unknown()
         totals[campaign] = totals.get(campaign, DeliveryCounts()) + counts

@@ -98,7 +98,7 @@ class DeliveryCriteria:
         Recipients of requests of unknown outcome are added to ``expected`` once a report for them arrives. Those to
         wait for are added at once.
         """
-        expected = counts.expected(self.expected + counts.unknown_without_report(self.unknown))
+        expected = counts.expected(self.expected) + counts.unknown_without_report(self.unknown)
         figures = (expected, counts.delivered, counts.undelivered, counts.in_flight, expected - counts.known)
         return dict(zip(FIGURES, figures, strict=True))
 

@@ -90,6 +90,7 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
             total.undelivered + counts.undelivered - before.undelivered,
             total.in_flight + counts.in_flight - before.in_flight,
             unknown=total.unknown + counts.unknown - before.unknown,
+            messages=total.messages + counts.messages - before.messages,
         )
 
     def count_references(self, recipients: Mapping[str, int]) -> None:

@@ -170,6 +170,25 @@ class TestASensor:
         save_reports(sent, report(UMA, "delivered", token=to(UMA, reference="again")))
         assert sensor.poke({})
 
+    @pytest.mark.parametrize("has_reports", [True, False])
+    async def test_second_message_to_a_recipient_stands_for_no_recipient_of_another_campaign(
+        self, sent: Database, *, has_reports: bool
+    ) -> None:
+        """ADA is in two accepted requests of the first campaign, and the results of both campaigns name three."""
+        noted(sent, SentRequest("again", 1))
+        save_reports(sent, *(report(one, "delivered", token=SURE) for one in (ADA, OBI)))
+        save_reports(sent, report(ADA, "delivered", token=to(ADA, reference="again")))
+        begun(sent, "summer")
+        noted(sent, SentRequest("summer-pack", 1 + has_reports), campaign="summer")
+        ended(sent, "summer", expected=1 + has_reports)
+        if has_reports:
+            save_reports(sent, report(OBI, "delivered", token=to(OBI, UMA, campaign="summer")))
+        figures = (4 + has_reports, 3 + has_reports, 0, 0, 1)
+        assert await looked("spring", "summer", accepted=3 + has_reports) == told("timed_out", *figures)
+        save_reports(sent, report(UMA, "failed", token=to(*((OBI, UMA) if has_reports else (UMA,)), campaign="summer")))
+        figures = (4 + has_reports, 3 + has_reports, 1, 0, 0)
+        assert await looked("spring", "summer", accepted=3 + has_reports) == told("done", *figures)
+
     async def test_takes_one_that_a_report_settled_later_for_accepted(self, sent: Database) -> None:
         save_reports(sent, *(report(one, "delivered", token=LOST) for one in OTHERS))
         noted(sent, SentRequest("lost", 10, "m1"))

@@ -29,7 +29,7 @@ _LONGEST_UNFINISHED = timedelta(days=4)
 
 @dataclass(frozen=True)
 class Range:
-    """A figure. Its ends differ where the promise leaves it open, such as for a recipient with two messages."""
+    """A figure. Its ends differ where the promise leaves it open, such as for a request that was sent again in part."""
 
     least: int
     most: int
@@ -271,18 +271,20 @@ class DeliveryOracle:
         )
 
     def figures(self, campaign: str) -> dict[str, Range]:
-        """Return expected, delivered, undelivered and open. Their sum holds in every case."""
+        """Return expected, delivered, undelivered and open. Their sum holds in every case.
+
+        They count messages: a recipient of two accepted requests counts twice.
+        """
         rows = self.counted_rows(campaign)
         accepted = [row for row in rows if row[0].outcome is Outcome.ACCEPTED]
+        unknown = [row for row in rows if row[0].outcome is Outcome.UNKNOWN]
         repeated = {recipient for _, recipient, _ in accepted}
         # A report of an unknown request need not count beside an accepted one to the same recipient.
-        without_repeated = accepted + [
-            row for row in rows if row[0].outcome is Outcome.UNKNOWN and row[1] not in repeated
-        ]
+        without_repeated = [row for row in unknown if row[1] not in repeated]
         countings = [
-            _counted(statuses)
-            for some in (rows, without_repeated)
-            for statuses in ((status for _, _, status in some), _strongest(some))
+            _counted([status for _, _, status in accepted] + statuses)
+            for some in (unknown, without_repeated)
+            for statuses in ([status for _, _, status in some], _strongest(some))
         ]
         figures = {key: [each[key] for each in countings] for key in countings[0]}
         return {key: Range(min(each), max(each)) for key, each in figures.items()}

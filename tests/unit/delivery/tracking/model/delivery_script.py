@@ -80,13 +80,9 @@ class Script:
         if (reference := self._unresolved(number)) is not None:
             self.world.resolve(reference, is_sent=is_sent)
 
-    def probe(self, number: int, *, is_partly_repeated: bool = False) -> None:
-        """Have a try look for a report.
-
-        :param is_partly_repeated: whether some recipients may have been accepted in another request. The figures do not
-            count a recipient of two accepted requests once, so random examples have none
-        """
-        if (reference := self._unresolved(number, is_partly_repeated=is_partly_repeated)) is not None:
+    def probe(self, number: int) -> None:
+        """Have a try look for a report. Some recipients may have been accepted in another request."""
+        if (reference := self._unresolved(number, is_partly_repeated=True)) is not None:
             request = self.world.oracle.requests[reference]
             is_reported = any(self.world.oracle.status(request, recipient) for recipient in request.recipients)
             is_free = request.statuses_at_erasure or self.world.oracle.has_strangers(request)
