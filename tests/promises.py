@@ -737,16 +737,16 @@ _REPORTS: Mapping[str, Tests] = {
         f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_erasure_of_the_last_open_recipient_starts_no_dag",
     ),
     "a report answered 200 is stored": (
-        f"{_DELIVERY}receiver/test_app.py::TestKept::test_it_is_in_the_store_as_it_came_when_the_answer_is_there",
-        f"{_DELIVERY}receiver/test_app.py::TestRefused::test_503_when_the_store_fails_and_200_when_it_is_well_again",
-        f"{_DELIVERY}receiver/test_writer.py::test_each_is_told_what_became_of_its_own",
-        f"{_DELIVERY}receiver/test_writer.py::test_closing_stores_what_is_in_hand_and_takes_no_more",
+        f"{_DELIVERY}receiver/test_app.py::TestAcceptedReport::test_report_is_stored_as_received_before_the_response",
+        f"{_DELIVERY}receiver/test_app.py::TestRefusedRequest::test_503_while_the_database_fails_and_200_afterwards",
+        f"{_DELIVERY}receiver/test_writer.py::test_each_sender_gets_the_result_of_its_own_report",
+        f"{_DELIVERY}receiver/test_writer.py::test_close_stores_pending_reports_and_accepts_no_more",
     ),
     "a report belongs to the connection whose token or signature proved it": (
-        f"{_DELIVERY}receiver/test_app.py::TestCallback::test_404_a_ticket_of_another_connection",
-        f"{_DELIVERY}receiver/test_app.py::TestWebhook::test_401_for_another_secret_or_another_body",
-        f"{_DELIVERY}callbacks/test_tokens.py::TestReading::test_one_of_another_connection_is_refused",
-        f"{_DELIVERY}receiver/test_connections.py::test_over_http_a_secret_reports_on_its_own_connection_alone",
+        f"{_DELIVERY}receiver/test_app.py::TestCallbackEndpoint::test_404_if_the_token_is_of_another_connection",
+        f"{_DELIVERY}receiver/test_app.py::TestWebhookEndpoint::test_401_if_the_signature_is_of_another_secret_or_body",
+        f"{_DELIVERY}callbacks/test_tokens.py::TestVerifyToken::test_token_of_another_connection_is_refused",
+        f"{_DELIVERY}receiver/test_connections.py::test_secret_over_http_reports_only_on_its_connection",
     ),
     "one response is no verdict for all waits that share a poller": (
         "tests/unit/triggers/test_otp_poller.py::TestEnds::test_stray_rejection_ends_no_wait",
@@ -761,8 +761,8 @@ _REPORTS: Mapping[str, Tests] = {
     "a report changes nothing of another campaign or connection": (
         f"{_DELIVERY}tracking/test_conditions.py::test_condition_is_about_the_row_of_the_outer_query_at_any_depth",
         f"{_DELIVERY}tracking/test_conditions.py::TestOtherCampaigns::test_report_of_another_campaign_changes_no_recipient",
-        f"{_DELIVERY}receiver/test_connections.py::TestAReportOfAnotherConnection::test_of_the_same_message_changes_nothing",
-        f"{_DELIVERY}receiver/test_connections.py::TestAReportOfAnotherConnection::test_by_a_callback_url_of_its_own_changes_nothing",
+        f"{_DELIVERY}receiver/test_connections.py::TestReportOfAnotherConnection::test_webhook_report_of_another_connection_changes_nothing",
+        f"{_DELIVERY}receiver/test_connections.py::TestReportOfAnotherConnection::test_callback_report_of_another_connection_changes_nothing",
     ),
     "a recipient that was rejected or erased takes the place of no other": (
         f"{_DELIVERY}tracking/test_request_recipients.py::TestRejectedRecipient::test_does_not_end_the_wait_for_the_accepted_one",
@@ -780,7 +780,7 @@ _REPORTS: Mapping[str, Tests] = {
         f"{_DELIVERY}tracking/test_report_entries.py::TestReached::test_entry_of_a_person_stays",
     ),
     "one recipient is one row, however a number is written": (
-        f"{_DELIVERY}test_reports.py::TestRecipients::test_one_recipient_is_filed_in_one_way",
+        f"{_DELIVERY}test_reports.py::TestNormaliseRecipient::test_recipient_is_normalised_to_one_form",
         f"{_DELIVERY}tracking/test_request_recipients.py::TestSecondSpelling::test_squeezes_out_no_third_person",
     ),
     "erasing removes the data of one recipient and of no other recipient": (
@@ -850,7 +850,7 @@ _REPORTS: Mapping[str, Tests] = {
     "`DeliveryEventSource` has the recipients of the event and nobody else's": (
         f"{_DELIVERY}tracking/test_events.py::TestConcerned::test_are_those_a_campaign_did_not_reach",
         f"{_DELIVERY}tracking/test_events.py::TestConcerned::test_are_those_of_a_batch_still_not_reached",
-        f"{_DELIVERY}receiver/test_connections.py::TestWhatIsStarted::test_nobody_but_its_own_recipients_is_in_a_campaign_s_source",
+        f"{_DELIVERY}receiver/test_connections.py::TestEventsOfTwoConnections::test_event_source_has_only_recipients_reported_on_its_connection",
     ),
     "a request that a person resolves counts as resolved": (
         f"{_AIRFLOW}delivery/test_unknown_campaigns.py::test_manual_resolution_ends_the_wait_of_the_campaign",
@@ -910,9 +910,9 @@ _DEFAULTS: Mapping[str, Tests] = {
         "tests/unit/test_defaults.py::test_limits_of_the_receiver",
     ),
     "the receiver accepts a body of up to 256 KiB, and refuses a longer one or one that takes more than 10 seconds": (
-        f"{_DELIVERY}receiver/test_app.py::TestRefused::test_413_a_body_that_says_it_is_too_large",
-        f"{_DELIVERY}receiver/test_app.py::TestRefused::test_408_a_body_that_does_not_come",
-        f"{_DELIVERY}receiver/test_app.py::TestKept::test_the_largest_body_there_may_be",
+        f"{_DELIVERY}receiver/test_app.py::TestRefusedRequest::test_413_if_the_content_length_is_too_large",
+        f"{_DELIVERY}receiver/test_app.py::TestRefusedRequest::test_408_if_the_body_does_not_arrive",
+        f"{_DELIVERY}receiver/test_app.py::TestAcceptedReport::test_largest_allowed_body_is_accepted",
         "tests/unit/test_defaults.py::test_limits_of_the_receiver",
     ),
     "too many recipients for one request are refused, and the error names the campaign operator": (
@@ -1560,32 +1560,32 @@ _PRIVACY: Mapping[str, Tests] = {
 
 _RECEIVER: Mapping[str, Tests] = {
     "without a signature or with a forged token nothing is stored, and nothing of the body is read": (
-        f"{_DELIVERY}receiver/test_crowded.py::TestUnproved::test_401_without_a_signature_before_any_of_the_body",
-        f"{_DELIVERY}receiver/test_crowded.py::TestUnproved::test_404_with_a_forged_token_before_any_of_the_body",
+        f"{_DELIVERY}receiver/test_crowded.py::TestUnverifiedRequest::test_401_without_a_well_formed_signature_before_the_body_is_sent",
+        f"{_DELIVERY}receiver/test_crowded.py::TestUnverifiedRequest::test_404_with_a_forged_token_before_the_body_is_sent",
     ),
     "a callback URL expires, and has a quota": (
-        f"{_DELIVERY}receiver/test_bounds.py::TestExpiry::test_404_a_url_that_is_older_than_reports_are_kept",
-        f"{_DELIVERY}receiver/test_bounds.py::TestQuota::test_it_holds_over_all_processes",
+        f"{_DELIVERY}receiver/test_bounds.py::TestExpiredCallbackUrl::test_404_if_the_callback_url_is_older_than_its_lifetime",
+        f"{_DELIVERY}receiver/test_bounds.py::TestReportQuota::test_report_limit_holds_across_report_stores",
     ),
     "the webhook is closed while one of its two settings is missing": (
-        f"{_DELIVERY}receiver/test_app.py::TestWebhook::test_404_while_either_half_is_unset_and_open_at_once_when_it_is_set",
+        f"{_DELIVERY}receiver/test_app.py::TestWebhookEndpoint::test_404_while_a_webhook_setting_is_missing_and_200_once_both_are_set",
     ),
     "the receiver answers 503 while the database fails, and stores again afterwards": (
-        f"{_DELIVERY}receiver/test_app.py::TestRefused::test_503_when_the_store_fails_and_200_when_it_is_well_again",
-        f"{_DELIVERY}receiver/test_bounds.py::TestMovedStore::test_503_while_the_file_is_away_and_200_into_the_one_that_is_put_there",
+        f"{_DELIVERY}receiver/test_app.py::TestRefusedRequest::test_503_while_the_database_fails_and_200_afterwards",
+        f"{_DELIVERY}receiver/test_bounds.py::TestMovedDatabase::test_503_while_the_database_file_is_missing_and_200_with_its_replacement",
     ),
     "the receiver accepts a new secret within a minute, and a removed one no longer": (
-        f"{_DELIVERY}receiver/test_secrets_cache.py::TestDoubt::test_a_rotation_is_seen_by_the_first_that_does_not_fit",
-        f"{_DELIVERY}receiver/test_secrets_cache.py::TestReading::test_one_that_was_deleted_is_gone_within_a_minute",
-        f"{_DELIVERY}receiver/test_secrets_cache.py::TestReading::test_replaced_secret_verifies_for_a_minute_at_most_however_often_it_is_asked_for",
+        f"{_DELIVERY}receiver/test_secrets_cache.py::TestRefreshAfterMismatch::test_new_secret_is_found_after_the_first_mismatch",
+        f"{_DELIVERY}receiver/test_secrets_cache.py::TestReadingConnections::test_deleted_connection_is_gone_after_a_minute",
+        f"{_DELIVERY}receiver/test_secrets_cache.py::TestReadingConnections::test_replaced_secret_is_returned_for_at_most_a_minute_despite_lookups",
         f"{_DELIVERY}receiver/test_app.py::TestReplacedSecret::test_replaced_secret_is_refused_after_a_report_under_the_new_one",
         f"{_DELIVERY}receiver/test_app.py::TestReplacedSecret::test_replaced_secret_is_refused_once_the_connection_is_read_again",
-        f"{_DELIVERY}callbacks/test_tokens.py::TestRotation::test_a_secret_that_is_no_longer_listed_verifies_nothing",
+        f"{_DELIVERY}callbacks/test_tokens.py::TestSecretRotation::test_secret_that_is_no_longer_listed_verifies_nothing",
     ),
     "slow senders and crowds on one connection keep no other report out": (
-        f"{_DELIVERY}receiver/test_crowded.py::TestSlow::test_slow_ones_make_room_for_a_report_that_is_there",
-        f"{_DELIVERY}receiver/test_crowded.py::TestSlow::test_a_crowd_on_one_connection_leaves_the_others_free",
-        f"{_DELIVERY}receiver/test_connection_limits.py::test_half_open_connections_keep_nobody_out",
+        f"{_DELIVERY}receiver/test_crowded.py::TestSlowSenders::test_slow_senders_are_displaced_by_complete_reports",
+        f"{_DELIVERY}receiver/test_crowded.py::TestSlowSenders::test_slow_senders_on_one_connection_do_not_block_others",
+        f"{_DELIVERY}receiver/test_connection_limits.py::test_half_open_connections_do_not_block_other_clients",
     ),
     "each response under `/cpaas` has `no-store` and `nosniff`, errors included": (
         f"{_DELIVERY}receiver/test_response_headers.py::test_every_status_of_an_endpoint_has_the_headers",
@@ -1593,7 +1593,7 @@ _RECEIVER: Mapping[str, Tests] = {
         f"{_AIRFLOW}pages/test_responses.py::test_all_routes_have_the_headers_for_any_caller",
     ),
     "a replay of a pruned report, and a duplicate, start nothing": (
-        f"{_DELIVERY}receiver/test_bounds.py::TestExpiry::test_a_replay_of_what_was_pruned_is_recognised_and_starts_nothing",
+        f"{_DELIVERY}receiver/test_bounds.py::TestExpiredCallbackUrl::test_replay_of_a_pruned_report_is_refused_and_not_stored",
         f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_a_repeat_changes_nothing_but_its_count",
     ),
     "a callback URL speaks for no more recipients than its request has": (
@@ -1601,14 +1601,14 @@ _RECEIVER: Mapping[str, Tests] = {
         f"{_DELIVERY}tracking/test_membership.py::TestACallbackUrl::test_starts_nothing_by_more_than_its_request_has",
     ),
     "one report that the database rejects costs the others of its transaction nothing": (
-        f"{_DELIVERY}receiver/test_rejected_data.py::test_one_rejected_report_costs_the_others_of_its_group_commit_nothing",
+        f"{_DELIVERY}receiver/test_rejected_data.py::test_rejected_report_does_not_affect_others_of_its_group_commit",
     ),
     "a new secret in front and the old one behind it verify, in any order of workers and receiver": (
-        f"{_DELIVERY}receiver/test_app.py::TestCallback::test_every_secret_that_is_listed_verifies",
-        f"{_DELIVERY}callbacks/test_tokens.py::TestRotation::test_the_first_secret_signs_and_all_verify",
+        f"{_DELIVERY}receiver/test_app.py::TestCallbackEndpoint::test_each_listed_secret_verifies_a_report",
+        f"{_DELIVERY}callbacks/test_tokens.py::TestSecretRotation::test_each_listed_secret_verifies",
     ),
     "the receiver does not get the API key or the client certificate": (
-        f"{_DELIVERY}callbacks/test_receiver_check.py::test_the_key_of_the_account_is_not_shown_to_it",
+        f"{_DELIVERY}callbacks/test_receiver_check.py::test_handshake_sends_a_token_and_not_the_secret",
         f"{_DELIVERY}callbacks/test_receiver_check.py::test_receiver_does_not_get_the_client_certificate_of_the_service",
     ),
 }
