@@ -80,7 +80,7 @@ class TestOtherCampaigns:
         save_reports(repeated, report(OBI, "delivered", token=to(ADA, OBI, campaign="summer"), conn_id=conn_id))
         assert (outcomes(repeated), numbers(repeated)) == before
 
-    def test_every_way_of_counting_agrees(self, repeated: Database) -> None:
+    def test_all_queries_count_the_same_beside_another_campaign(self, repeated: Database) -> None:
         begun(repeated, "summer", "bank")
         noted(repeated, SentRequest("summer-pack", 2), campaign="summer", conn_id="bank")
         save_reports(repeated, report(OBI, "delivered", token=to(ADA, OBI, campaign="summer"), conn_id="bank"))

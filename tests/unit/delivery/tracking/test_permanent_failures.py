@@ -25,7 +25,7 @@ def listed(database: Database, conn_id: str = "shop") -> dict[str, str]:
     return table.find([ADA, OBI, UMA], conn_id, "sms") | table.find([CY], conn_id, "email")
 
 
-class TestWhatCounts:
+class TestListedFailures:
     @pytest.mark.parametrize("reason", ["Unknown subscriber", "INVALID NUMBER", "The number does not exist."])
     def test_invalid_number_is_listed(self, database: Database, reason: str) -> None:
         begun(database)
@@ -33,7 +33,7 @@ class TestWhatCounts:
         assert listed(database) == {ADA: INVALID_NUMBER}
 
     @pytest.mark.parametrize("status", ["failed", "rejected"])
-    def test_other_words_for_undelivered_count(self, database: Database, status: str) -> None:
+    def test_other_status_words_for_undelivered_count(self, database: Database, status: str) -> None:
         begun(database)
         save_reports(database, report(ADA, status, token=to(ADA), reason="Unknown subscriber"))
         assert listed(database) == {ADA: INVALID_NUMBER}
@@ -59,7 +59,9 @@ class TestWhatCounts:
             ("sent", "Unknown subscriber"),
         ],
     )
-    def test_what_may_pass_is_not_listed(self, database: Database, status: str, reason: str | None) -> None:
+    def test_report_without_a_permanent_failure_is_not_listed(
+        self, database: Database, status: str, reason: str | None
+    ) -> None:
         begun(database)
         save_reports(database, report(ADA, status, token=to(ADA), reason=reason))
         assert listed(database) == {}
@@ -69,12 +71,12 @@ class TestWhatCounts:
         save_reports(database, report(CY, "bounced", message_id="m-1", reason=reason))
         assert listed(database) == {}
 
-    def test_airtime_that_failed_lists_nobody(self, database: Database) -> None:
+    def test_failed_airtime_lists_no_recipient(self, database: Database) -> None:
         said = {"event": "airtime.failed", "reason": "Invalid number"}
         save_reports(database, report(ADA, "", message_id="m-1", **said))
         assert listed(database) == {}
 
-    def test_words_are_configured(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_words_of_reasons_are_configured(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__HARD_BOUNCE_REASONS", "bounced")
         monkeypatch.setenv("AIRFLOW__CPAAS__INVALID_NUMBER_REASONS", "")
         save_reports(
@@ -85,13 +87,13 @@ class TestWhatCounts:
         assert listed(database) == {CY: HARD_BOUNCE}
 
 
-class TestWhose:
-    def test_other_connection_s_list_is_not_changed(self, database: Database) -> None:
+class TestListedRecipient:
+    def test_list_of_another_connection_is_not_changed(self, database: Database) -> None:
         save_reports(database, report(ADA, "undelivered", message_id="m-1", reason="Unknown subscriber"))
         assert listed(database) == {ADA: INVALID_NUMBER}
         assert listed(database, "bank") == {}
 
-    def test_report_about_somebody_its_request_does_not_have_lists_nobody(self, database: Database) -> None:
+    def test_report_about_a_stranger_to_its_request_lists_no_recipient(self, database: Database) -> None:
         begun(database)
         tracked(database, ADA, OBI)
         token = to(ADA, OBI)
@@ -105,7 +107,7 @@ class TestWhose:
         save_reports(database, report("", "undelivered", token=to(ADA), reason="Unknown subscriber"))
         assert listed(database) == {ADA: INVALID_NUMBER}
 
-    def test_report_without_a_number_lists_nobody_while_the_recipient_is_not_known(self, database: Database) -> None:
+    def test_report_without_a_number_lists_no_recipient_while_none_is_recorded(self, database: Database) -> None:
         begun(database)
         save_reports(database, report("", "undelivered", token=to(ADA), reason="Unknown subscriber"))
         assert listed(database) == {}
@@ -127,7 +129,7 @@ class TestWhose:
         save_reports(database, report(CY, "delivered", token=token, timestamp=at(-60)), bounced)
         assert listed(database) == {CY: HARD_BOUNCE}
 
-    def test_repeat_after_a_removal_lists_nobody(self, database: Database) -> None:
+    def test_duplicate_report_after_a_removal_lists_no_recipient(self, database: Database) -> None:
         one = report(ADA, "undelivered", message_id="m-1", reason="Unknown subscriber")
         save_reports(database, one)
         assert SuppressionTable(database).remove([ADA]) == 1

@@ -73,7 +73,7 @@ def test_options_of_the_command_line_are_all_statuses() -> None:
     assert [DeliveryStatus.of_word(word) for word in _OUTCOMES] == sorted(DeliveryStatus)
 
 
-def test_figures_agree(database: Database, status: DeliveryStatus) -> None:
+def test_all_figures_agree_on_a_status(database: Database, status: DeliveryStatus) -> None:
     expected = (int(status in REACHED), int(status in FAILED), int(not status.final))
     with database.connect() as connection:
         counts = read_counts(connection, ["spring"])["spring"]

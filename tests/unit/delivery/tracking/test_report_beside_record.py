@@ -35,7 +35,7 @@ BLOCKED = 0.05
 Work = Callable[[Database], object]
 
 
-def ours(number: int) -> str:
+def reference_of(number: int) -> str:
     return "cpaas-" + f"{number:024b}".translate({ord("0"): "a", ord("1"): "b"})
 
 
@@ -185,7 +185,7 @@ def test_thousands_of_reports_beside_their_records_are_all_counted(postgres_url:
     def send(mine: list[int]) -> None:
         with open_database(postgres_url) as database:
             for start in mine:
-                made = [SentRequest(ours(n), 2, f"m{n}") for n in range(start, start + each)]
+                made = [SentRequest(reference_of(n), 2, f"m{n}") for n in range(start, start + each)]
                 barriers[start].wait(30)
                 database.write(lambda connection, made=made: record_requests(connection, "spring", "shop", made))
 
@@ -195,9 +195,9 @@ def test_thousands_of_reports_beside_their_records_are_all_counted(postgres_url:
             for start in mine:
                 incoming = []
                 for n in range(start, start + each):
-                    by_id = {"id": f"m{n}"} if choice.random() < 0.5 else {"external_ref": ours(n)}
+                    by_id = {"id": f"m{n}"} if choice.random() < 0.5 else {"external_ref": reference_of(n)}
                     incoming.append(report(ADA, "delivered", **by_id))
-                    token = to(ADA, OBI, reference=ours(n))
+                    token = to(ADA, OBI, reference=reference_of(n))
                     incoming.append(report(OBI, "failed", token=token))
                 choice.shuffle(incoming)
                 barriers[start].wait(30)
@@ -222,7 +222,7 @@ def test_thousands_of_reports_beside_their_records_are_all_counted(postgres_url:
         assert counts(database) == (number, number, 0)
 
 
-def test_sender_that_stands_still_does_not_stop_the_receiver_for_long(postgres_url: str) -> None:
+def test_stalled_sender_does_not_stop_the_receiver_for_long(postgres_url: str) -> None:
     with open_database(postgres_url) as database, open_database(postgres_url, write_timeout=5) as receiver:
         begun(database)
         late = report(ADA, "delivered", external_ref=OURS)
@@ -258,14 +258,14 @@ def test_untracked_message_is_locked_by_its_name(postgres_url: str) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 40, 400])
-def test_batch_needs_the_same_number_of_statements_whatever_it_holds(database: Database, number: int) -> None:
+def test_number_of_statements_does_not_grow_with_each_report(database: Database, number: int) -> None:
     begun(database)
     save_reports(database, report(ADA, "delivered", id="first"))
-    made = [SentRequest(ours(n), 2, f"m{n}") for n in range(number)]
+    made = [SentRequest(reference_of(n), 2, f"m{n}") for n in range(number)]
     database.write(lambda connection: record_requests(connection, "spring", "shop", made))
-    recorded = [report(ADA, "delivered", id=f"m{n}", external_ref=ours(n)) for n in range(number)]
-    unrecorded = [report(ADA, "delivered", id=f"other{n}", external_ref=ours(1000 + n)) for n in range(number)]
-    newer = [report(ADA, "delivered", id=f"newer{n}", external_ref=ours(2000 + n)) for n in range(number)]
+    recorded = [report(ADA, "delivered", id=f"m{n}", external_ref=reference_of(n)) for n in range(number)]
+    unrecorded = [report(ADA, "delivered", id=f"other{n}", external_ref=reference_of(1000 + n)) for n in range(number)]
+    newer = [report(ADA, "delivered", id=f"newer{n}", external_ref=reference_of(2000 + n)) for n in range(number)]
     store = ReportStore(database)
     of_recorded = statements_of(database, lambda _: store.save(recorded))
     of_unrecorded = statements_of(database, lambda _: store.save(unrecorded))

@@ -54,7 +54,7 @@ def failed(minute: float, recipient: str, **fields: Any) -> ReceivedReport:
     return at(minute, recipient, "undelivered", reason=UNKNOWN, **fields)
 
 
-class TestReached:
+class TestNewestReport:
     """Reports of three messages to one recipient, in every order and in any transactions."""
 
     @pytest.mark.parametrize("together", [True, False])
@@ -91,12 +91,12 @@ class TestReached:
         save_reports(database, at(2, CY, status, message_id="m-2", channel="email"))
         assert (listed(database, [CY], "email") == {CY}) is is_listed
 
-    def test_airtime_proves_no_reachable_recipient(self, database: Database) -> None:
+    def test_successful_airtime_does_not_take_an_entry_back(self, database: Database) -> None:
         save_reports(database, failed(1, ADA, message_id="m-1"))
         save_reports(database, at(2, ADA, "", message_id="m-2", event="airtime.success"))
         assert listed(database, [ADA]) == {ADA}
 
-    def test_time_after_the_arrival_does_not_count(self, database: Database) -> None:
+    def test_time_after_the_arrival_of_a_report_does_not_count(self, database: Database) -> None:
         """A clock that is ahead cannot keep later reports from counting."""
         save_reports(database, failed(60 * 24 * 36500, ADA, message_id="m-1"))
         later = at(0, ADA, "delivered", message_id="m-2")._replace(at=datetime.now(UTC) + timedelta(minutes=1))
@@ -104,7 +104,7 @@ class TestReached:
         assert listed(database, [ADA]) == set()
 
     @pytest.mark.parametrize("is_first", [True, False])
-    def test_entry_of_a_person_stays(self, database: Database, is_first: bool) -> None:
+    def test_manual_entry_stays_after_a_delivery(self, database: Database, is_first: bool) -> None:
         entry = Listed(ADA, INVALID_NUMBER, "hotline", "sms", "shop")
         steps = [
             lambda: SuppressionTable(database).add([entry]),
@@ -117,7 +117,7 @@ class TestReached:
         (stored,) = SuppressionTable(database).entries_of(ADA)
         assert (stored.source, stored.reported_at) == ("hotline", None)
 
-    def test_entry_that_a_person_imports_stays(self, database: Database) -> None:
+    def test_imported_entry_stays_after_a_delivery(self, database: Database) -> None:
         table = SuppressionTable(database)
         save_reports(database, failed(1, ADA, message_id="m-1"))
         table.restore([entry._replace(reported_at=None) for entry in list(table.entries())])
@@ -143,9 +143,9 @@ def failures(recipients: list[str], campaign: str = "spring", per_request: int =
     ]
 
 
-class TestBrake:
+class TestBrakeOfCampaign:
     @pytest.mark.parametrize(("size", "count", "is_braked"), [(100, 19, False), (100, 20, True), (400, 20, False)])
-    def test_more_than_a_small_share_lists_nobody(
+    def test_campaign_with_too_many_failures_lists_no_recipient(
         self, database: Database, caplog: pytest.LogCaptureFixture, size: int, count: int, is_braked: bool
     ) -> None:
         recipients = fill(database, size)
@@ -157,7 +157,7 @@ class TestBrake:
         assert [record.levelname for record in caplog.records if record.name == LOG] == ["WARNING"] * is_braked
         assert not any(recipient in caplog.text for recipient in recipients)
 
-    def test_failures_that_another_connection_reports_stop_no_campaign(self, database: Database) -> None:
+    def test_failures_reported_on_another_connection_do_not_brake_a_campaign(self, database: Database) -> None:
         recipients = fill(database, 100)
         others = [f"23480400{number:05d}" for number in range(30)]
         for recipient in others:
@@ -166,7 +166,7 @@ class TestBrake:
         assert (listed(database, recipients), braked(database)) == (set(recipients[:3]), [])
 
     @pytest.mark.parametrize("seed", range(4))
-    def test_it_holds_in_any_order_of_requests_and_reports(self, database: Database, seed: int) -> None:
+    def test_campaign_brake_holds_in_any_order_of_requests_and_reports(self, database: Database, seed: int) -> None:
         """The requests are recorded before, between or after their reports, which come in any batches."""
         dice = random.Random(seed)
         recipients = numbers(60)
@@ -190,7 +190,7 @@ class TestBrake:
         ended(database, expected=60)
         assert (listed(database, recipients), braked(database)) == (set(), ["spring"])
 
-    def test_growing_campaign_lists_them_once_the_share_is_small(self, database: Database) -> None:
+    def test_growing_campaign_lists_its_failures_once_their_share_is_small(self, database: Database) -> None:
         recipients = numbers(500)
         begun(database)
         noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5)))
@@ -233,7 +233,7 @@ class TestBrake:
         ended(database, expected=500)
         assert listed(database, recipients) == set(recipients[is_removed:24])
 
-    def test_brake_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
+    def test_campaign_brake_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
         recipients = fill(database, 200)
         incoming = failures(recipients[:120])
         together = threading.Barrier(4)
@@ -273,7 +273,7 @@ class TestBrakeOfSingleSends:
                 save_reports(database, at(1, recipient, status, message_id=name, reason=UNKNOWN, channel="sms"))
 
     @pytest.mark.parametrize("is_recorded", [True, False])
-    def test_more_than_a_small_share_lists_nobody(
+    def test_single_sends_with_too_many_failures_list_no_recipient(
         self, database: Database, caplog: pytest.LogCaptureFixture, is_recorded: bool
     ) -> None:
         recipients = numbers(25)
@@ -290,7 +290,7 @@ class TestBrakeOfSingleSends:
         assert "single sends on connection 'shop'" in record.getMessage()
         assert not any(recipient in caplog.text for recipient in recipients)
 
-    def test_small_share_lists_them(self, database: Database) -> None:
+    def test_single_sends_with_a_small_share_of_failures_list_them(self, database: Database) -> None:
         recipients = numbers(420)
         save_reports(
             database, *(at(0, recipient, "delivered", message_id=f"d-{recipient}") for recipient in recipients[:400])
@@ -298,7 +298,7 @@ class TestBrakeOfSingleSends:
         self.send(database, recipients[400:])
         assert listed(database, recipients) == set(recipients[400:])
 
-    def test_other_connection_and_campaign_do_not_count(self, database: Database) -> None:
+    def test_failures_of_campaigns_and_other_connections_do_not_brake_single_sends(self, database: Database) -> None:
         recipients = fill(database, 400)
         save_reports(database, *failures(recipients[:15]))
         other = (failed(1, one, message_id=f"bank-{one}", conn_id="bank") for one in recipients[20:35])
@@ -307,7 +307,7 @@ class TestBrakeOfSingleSends:
         assert listed(database, recipients) == {*recipients[:15], *recipients[40:50]}
         assert braked(database) == []
 
-    def test_failures_of_a_braked_time_never_count_and_later_ones_do(self, database: Database) -> None:
+    def test_failures_in_the_window_of_a_brake_never_count_and_later_ones_do(self, database: Database) -> None:
         recipients = numbers(40)
         self.send(database, recipients[:30])
         assert listed(database, recipients) == set()
@@ -326,7 +326,7 @@ class TestBrakeOfSingleSends:
         save_reports(database, at(1, recipients[0], "sent", message_id="again"))
         assert listed(database, recipients) == set(recipients[30:])
 
-    def test_brake_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
+    def test_single_send_brake_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
         recipients = numbers(60)
         together = threading.Barrier(3)
 
@@ -355,7 +355,7 @@ class TestReportWithoutAKind:
     @pytest.mark.parametrize("campaign", [OURS, "spring"])
     @pytest.mark.parametrize("by", [{"external_ref": OURS}, {"message_id": "m-1"}], ids=["reference", "id"])
     @pytest.mark.parametrize("recipient", [ADA, f"0{ADA[3:]}"])
-    def test_failure_lists_the_recipient_of_an_sms(
+    def test_failure_without_a_kind_lists_only_the_recipient_of_an_sms(
         self, database: Database, operation: str, is_listed: bool, campaign: str, by: Any, recipient: str
     ) -> None:
         save_reports(database, at(1, recipient, "failed", reason="Invalid number", region="NG", **by))
@@ -363,13 +363,13 @@ class TestReportWithoutAKind:
         self.record(database, operation, campaign)
         assert listed(database, [ADA]) == ({ADA} if is_listed else set())
 
-    def test_failure_at_the_callback_url_lists_the_recipient(self, database: Database) -> None:
+    def test_failure_without_a_kind_at_the_callback_url_lists_the_recipient(self, database: Database) -> None:
         token = to(ADA, campaign=OURS, reference=OURS)
         save_reports(database, at(1, ADA, "failed", reason="Invalid number", token=token))
         self.record(database, "send_sms", OURS)
         assert listed(database, [ADA]) == {ADA}
 
-    def test_later_delivery_counts(self, database: Database) -> None:
+    def test_failure_without_a_kind_before_a_delivery_lists_no_recipient(self, database: Database) -> None:
         save_reports(database, at(2, ADA, "delivered", message_id="m-2"))
         save_reports(database, at(1, ADA, "failed", reason="Invalid number", message_id="m-1"))
         self.record(database, "send_sms", "spring")
@@ -379,7 +379,7 @@ class TestReportWithoutAKind:
 class TestReportWithoutARecipient:
     """It arrives before its request is recorded, and is about the only recipient of the request."""
 
-    def test_failure_lists_the_recipient_that_a_later_report_names(self, database: Database) -> None:
+    def test_failure_without_a_recipient_lists_the_one_that_a_later_report_names(self, database: Database) -> None:
         begun(database)
         save_reports(database, failed(1, "", token=to(ADA)))
         assert listed(database, [ADA]) == set()
@@ -410,19 +410,19 @@ class TestReportWithoutARecipient:
         noted(database, SentRequest("pack", 1, "m-2"))
         tracked(database, ADA)
 
-    def test_failure_lists_the_recipient(self, database: Database) -> None:
+    def test_failure_without_a_recipient_lists_the_recorded_one(self, database: Database) -> None:
         save_reports(database, at(2, "", "undelivered", message_id="m-2", reason=UNKNOWN))
         self.record(database)
         assert listed(database, [ADA]) == {ADA}
 
-    def test_delivery_takes_the_entry_back(self, database: Database) -> None:
+    def test_delivery_without_a_recipient_takes_the_entry_of_the_recorded_one_back(self, database: Database) -> None:
         save_reports(database, failed(1, ADA, message_id="m-1"), at(2, "", "delivered", message_id="m-2"))
         assert listed(database, [ADA]) == {ADA}
         self.record(database)
         assert listed(database, [ADA]) == set()
 
 
-def test_failure_and_delivery_at_once_leave_nobody_listed(database: Database, url: str) -> None:
+def test_concurrent_failure_and_later_delivery_list_no_recipient(database: Database, url: str) -> None:
     """Two receivers store reports of two messages to each recipient, the later one delivered."""
     recipients = numbers(60)
     together = threading.Barrier(2)
