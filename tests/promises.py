@@ -1510,12 +1510,12 @@ _PRIVACY: Mapping[str, Tests] = {
         "tests/unit/sources/test_results_file.py::TestModes::test_results_file_is_readable_by_owner_only",
         f"{_DATABASE}test_database.py::test_new_files_are_private_to_the_owner",
         f"{_DATABASE}test_open_lock.py::test_write_ahead_log_and_shared_memory_are_private",
-        "tests/unit/contacts/key_map/test_map_files.py::TestFile::test_only_its_owner_may_read_it",
+        "tests/unit/contacts/key_map/test_map_files.py::TestExportedFile::test_exported_file_is_readable_by_its_owner_only",
     ),
     "the key map stores no key, number, address or text": (
         f"{_AIRFLOW}contacts/test_rejected.py::test_no_column_of_the_database_holds_a_key_or_a_cell",
         "tests/unit/contacts/key_map/test_key_map.py::test_hashes_of_a_contact_depend_on_the_secret_of_its_map",
-        "tests/unit/contacts/key_map/test_map_files.py::TestFile::test_it_shows_no_key_and_no_formula",
+        "tests/unit/contacts/key_map/test_map_files.py::TestExportedFile::test_exported_file_has_no_key_and_no_formula",
         f"{_AIRFLOW}contacts/test_rejected.py::test_key_and_cells_that_the_service_quotes_are_not_stored",
     ),
     "a client and a connection do not show their secrets": (
