@@ -21,14 +21,14 @@ from tests.unit.delivery.report_builders import (
     ADA,
     OBI,
     UMA,
-    begun,
     counts,
-    ended,
-    noted,
+    finish_send,
     outcomes,
     report,
     save_reports,
-    to,
+    save_requests,
+    start_send,
+    token_for,
 )
 from tests.unit.delivery.running_receiver import serving
 from tests.unit.sending.records import record
@@ -48,9 +48,9 @@ def collect_events(database: Database) -> list[DeliveryEvent]:
 @pytest.fixture
 def sent(database: Database) -> Database:
     """A campaign of the connection shop: a request to two, which the service calls 1001."""
-    begun(database)
-    noted(database, SentRequest(OURS, 2, "1001"))
-    ended(database, expected=2)
+    start_send(database)
+    save_requests(database, SentRequest(OURS, 2, "1001"))
+    finish_send(database, expected=2)
     return database
 
 
@@ -64,13 +64,13 @@ class TestReportOfAnotherConnection:
         assert outcomes(sent) == {ADA: "undelivered", OBI: "undelivered"}
 
     def test_callback_report_of_another_connection_changes_nothing(self, sent: Database) -> None:
-        save_reports(sent, report(ADA, "delivered", token=to(ADA, OBI, reference=OURS), conn_id="staging"))
+        save_reports(sent, report(ADA, "delivered", token=token_for(ADA, OBI, reference=OURS), conn_id="staging"))
         assert outcomes(sent) == {}
 
     def test_same_message_id_on_two_connections_counts_for_the_campaign_of_each(self, sent: Database) -> None:
-        begun(sent, "rehearsal", "staging")
-        noted(sent, SentRequest(OURS, 1, "1001"), campaign="rehearsal", conn_id="staging")
-        ended(sent, "rehearsal", expected=1)
+        start_send(sent, "rehearsal", "staging")
+        save_requests(sent, SentRequest(OURS, 1, "1001"), campaign="rehearsal", conn_id="staging")
+        finish_send(sent, "rehearsal", expected=1)
         save_reports(sent, report(UMA, "delivered", id="1001", conn_id="staging"), report(ADA, "failed", id="1001"))
         assert (outcomes(sent), outcomes(sent, "rehearsal")) == ({ADA: "undelivered"}, {UMA: "delivered"})
 
@@ -80,19 +80,19 @@ class TestReportOfAnotherConnection:
     ) -> None:
         save_reports(database, report(ADA, "delivered", conn_id="staging", **name), report(ADA, "failed", **name))
         save_reports(database, report(STRANGER, "delivered", conn_id="staging", **name))
-        begun(database)
-        noted(database, SentRequest(OURS, 2, "1001"))
-        ended(database, expected=2)
+        start_send(database)
+        save_requests(database, SentRequest(OURS, 2, "1001"))
+        finish_send(database, expected=2)
         assert outcomes(database) == {ADA: "undelivered"}
-        begun(database, "rehearsal", "staging")
-        noted(database, SentRequest("cpaas-" + "b" * 24, 2, "1001"), campaign="rehearsal", conn_id="staging")
+        start_send(database, "rehearsal", "staging")
+        save_requests(database, SentRequest("cpaas-" + "b" * 24, 2, "1001"), campaign="rehearsal", conn_id="staging")
         assert outcomes(database, "rehearsal").keys() == ({ADA, STRANGER} if "id" in name else set())
 
     def test_early_report_counts_only_for_a_single_send_of_its_connection(self, database: Database) -> None:
         save_reports(database, report(STRANGER, "delivered", external_ref=OURS, conn_id="staging"))
-        begun(database, OURS)
-        noted(database, SentRequest(OURS, 1, "1001"), campaign=OURS)
-        ended(database, OURS, expected=1)
+        start_send(database, OURS)
+        save_requests(database, SentRequest(OURS, 1, "1001"), campaign=OURS)
+        finish_send(database, OURS, expected=1)
         assert outcomes(database, OURS) == {}
         save_reports(database, report(ADA, "failed", external_ref=OURS))
         assert outcomes(database, OURS) == {ADA: "undelivered"}
@@ -107,13 +107,13 @@ class TestReportOfAnotherConnection:
 
 class TestEventsOfTwoConnections:
     def test_report_of_another_connection_finishes_no_campaign(self, sent: Database) -> None:
-        for token in (None, to(ADA, OBI, reference=OURS)):
+        for token in (None, token_for(ADA, OBI, reference=OURS)):
             told = {"token": token} if token else {"id": "1001"}
             save_reports(sent, *(report(phone, "delivered", conn_id="staging", **told) for phone in (ADA, OBI)))
         assert collect_events(sent) == []
 
     def test_failure_is_published_for_the_connection_that_reported_it(self, sent: Database) -> None:
-        save_reports(sent, report(STRANGER, "failed", token=to(ADA, OBI, reference=OURS), conn_id="staging"))
+        save_reports(sent, report(STRANGER, "failed", token=token_for(ADA, OBI, reference=OURS), conn_id="staging"))
         save_reports(sent, report(ADA, "failed", id="1001"))
         found = {(one.kind, one.conn_id, one.campaign, one.facts["recipients"]) for one in collect_events(sent)}
         assert found == {(MESSAGES_FAILED, "shop", "spring", 1), (MESSAGES_FAILED, "staging", "", 1)}
@@ -122,7 +122,7 @@ class TestEventsOfTwoConnections:
         self, sent: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", sent.engine.url.render_as_string(hide_password=False))
-        save_reports(sent, report(STRANGER, "failed", token=to(ADA, OBI, reference=OURS), conn_id="staging"))
+        save_reports(sent, report(STRANGER, "failed", token=token_for(ADA, OBI, reference=OURS), conn_id="staging"))
         save_reports(sent, report(ADA, "failed", id="1001"))
         with DeliveryEventSource("spring").open() as table:
             assert [row.values for row in table.rows(["recipient"])] == [(f"+{ADA}",)]
@@ -152,7 +152,7 @@ class TestReportProbes:
         self, database: Database, request_: RequestRecord, probe_type: Any, by_token: bool
     ) -> None:
         evidence = probe_type(SimpleNamespace(database=database, conn_id="shop"))
-        token = to(ADA, campaign=OURS, reference=OURS) if by_token else None
+        token = token_for(ADA, campaign=OURS, reference=OURS) if by_token else None
         for conn_id, found in (("staging", None), ("shop", "m1")):
             told = report(ADA, "success", token=token, conn_id=conn_id, external_ref=OURS, id="m1")
             save_reports(database, told)
@@ -162,7 +162,7 @@ class TestReportProbes:
     def test_probe_ignores_requests_that_another_connection_recorded(
         self, database: Database, request_: RequestRecord
     ) -> None:
-        noted(database, SentRequest(OURS, 1, "m1"), campaign=OURS, conn_id="staging")
+        save_requests(database, SentRequest(OURS, 1, "m1"), campaign=OURS, conn_id="staging")
         probe = DeliveryReportProbe(SimpleNamespace(database=database, conn_id="shop"))  # type: ignore[arg-type]
         assert asyncio.run(probe.check(None, request_)) is None  # type: ignore[arg-type]
 
@@ -172,7 +172,7 @@ def test_secret_over_http_reports_only_on_its_connection(sent: Database) -> None
         served.connections["staging"] = STAGING
         body = {"id": "1001", "external_ref": OURS, "recipient": STRANGER, "status": "delivered"}
         assert served.post_signed(body, "of-staging-webhooks", "staging").status_code == 200
-        url = served.callback(to(ADA, OBI, reference=OURS), "staging", "of-staging")
+        url = served.callback(token_for(ADA, OBI, reference=OURS), "staging", "of-staging")
         assert served.post(url, {**body, "recipient": ADA}).status_code == 200
         assert (counts(sent), outcomes(sent)) == ((0, 0, 0), {})
         assert served.post_signed({**body, "recipient": OBI}).status_code == 200

@@ -14,11 +14,11 @@ from cpaas_provider.database.errors import DatabaseError, RejectedDataError
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, ReportWriter, StoreResult
 from cpaas_provider.delivery.reports import MAX_RECIPIENT, normalise_recipient, read_report
 from cpaas_provider.delivery.tracking.report_store import ReportStore
-from tests.unit.delivery.report_builders import ADA, OBI, WHEN, counts, outcomes, report, to
+from tests.unit.delivery.report_builders import ADA, OBI, WHEN, counts, outcomes, report, token_for
 from tests.unit.delivery.running_receiver import SHOP, TOKEN, Served, serving, together
 from tests.waiting import until
 
-PACK = to(ADA, OBI)
+PACK = token_for(ADA, OBI)
 # In lower case it is a character longer for each of its own.
 GROWING = "\u0130" * 200 + "@example.com"
 
@@ -60,7 +60,7 @@ def test_report_of_recipient_that_grows_in_lower_case_is_stored_raw(database: Da
 
 async def test_rejected_report_does_not_affect_others_of_its_group_commit(strict: Database) -> None:
     others = [f"23480311{number:05d}" for number in range(20)]
-    pack = to(OBI, *others)
+    pack = token_for(OBI, *others)
     guilty = report(OBI, "failed", token=pack, reason="forbidden")
     honest = [report(one, "delivered", token=pack) for one in others]
     writer = ReportWriter(ReportStore(strict).save)

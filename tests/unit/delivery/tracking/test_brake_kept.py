@@ -17,7 +17,7 @@ from cpaas_provider.delivery.receiver.writer import ReceivedReport
 from cpaas_provider.delivery.tracking.permanent_failures.brakes import SINGLE_SENDS_WINDOW, read_brakes
 from cpaas_provider.delivery.tracking.retention import prune
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
-from tests.unit.delivery.report_builders import begun, ended, noted, report, save_reports, to
+from tests.unit.delivery.report_builders import finish_send, report, save_reports, save_requests, start_send, token_for
 
 RETENTION = timedelta(days=90)
 
@@ -66,16 +66,16 @@ def run_prune(database: Database) -> None:
 def fill(database: Database) -> list[str]:
     """Record a campaign to 200 recipients, of whom 30 have a permanent failure."""
     recipients = numbers(200)
-    begun(database)
-    noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(20)))
+    start_send(database)
+    save_requests(database, *(SentRequest(f"spring-{number}", 10) for number in range(20)))
     save_reports(
         database,
         *(
-            failure(recipient, token=to(*recipients[:10], reference=f"spring-{position // 10}"))
+            failure(recipient, token=token_for(*recipients[:10], reference=f"spring-{position // 10}"))
             for position, recipient in enumerate(recipients[:30])
         ),
     )
-    ended(database, expected=200)
+    finish_send(database, expected=200)
     assert (listed(database, recipients), brakes(database)) == (set(), 1)
     return recipients
 
@@ -99,13 +99,13 @@ class TestBrakeOfCampaign:
         age(database, 2 * RETENTION, *tables, where=lambda row: row["reference"] in ("spring-0", "spring-1"))
         age(database, 2 * RETENTION, sends)
         run_prune(database)
-        save_reports(database, failure(recipients[40], token=to(*recipients[:10], reference="spring-4")))
+        save_reports(database, failure(recipients[40], token=token_for(*recipients[:10], reference="spring-4")))
         assert (listed(database, recipients), brakes(database)) == (set(), 1)
 
     def test_campaign_brake_is_released_by_more_recipients(self, database: Database) -> None:
         recipients = fill(database)
-        noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(20, 100)))
-        ended(database, expected=1000)
+        save_requests(database, *(SentRequest(f"spring-{number}", 10) for number in range(20, 100)))
+        finish_send(database, expected=1000)
         assert (listed(database, recipients), brakes(database)) == (set(recipients[:30]), 0)
 
     def test_campaign_brake_is_pruned_with_the_last_failure(self, database: Database) -> None:
@@ -124,10 +124,10 @@ def send_single(database: Database, recipients: list[str], *, is_recorded: bool 
     for recipient in recipients:
         name = f"single-{recipient}"
         if is_recorded:
-            begun(database, name)
-            noted(database, SentRequest(name, 1), campaign=name)
-            ended(database, name, expected=1)
-            save_reports(database, failure(recipient, token=to(recipient, campaign=name, reference=name)))
+            start_send(database, name)
+            save_requests(database, SentRequest(name, 1), campaign=name)
+            finish_send(database, name, expected=1)
+            save_reports(database, failure(recipient, token=token_for(recipient, campaign=name, reference=name)))
         else:
             save_reports(database, failure(recipient, message_id=name, channel="sms"))
 
@@ -207,8 +207,8 @@ class TestBrakeOfSingleSends:
             *(received_now(report(recipient, "sent", message_id=f"n-{recipient}")) for recipient in recipients),
         )
         # The request is recorded late, which writes the row again.
-        begun(database, "late")
-        noted(database, SentRequest("late", 1, f"single-{recipients[0]}"), campaign="late")
+        start_send(database, "late")
+        save_requests(database, SentRequest("late", 1, f"single-{recipients[0]}"), campaign="late")
         assert listed(database, recipients) == set()
 
     def test_failure_after_another_status_of_the_same_rank_counts_at_its_own_time(self, database: Database) -> None:

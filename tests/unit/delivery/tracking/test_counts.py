@@ -8,7 +8,7 @@ from sqlalchemy import event, update
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.delivery import deliveries
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts, counts_changed_since, read_counts, read_recipients
-from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, counts, report, save_reports, to
+from tests.unit.delivery.report_builders import ADA, OBI, UMA, counts, report, save_reports, start_send, token_for
 
 
 @pytest.fixture
@@ -16,11 +16,11 @@ def filled(database: Database) -> Database:
     """Two campaigns and a request of its own."""
     save_reports(
         database,
-        report(ADA, "delivered", token=to(ADA, OBI, UMA)),
-        report(OBI, "bounced", token=to(ADA, OBI, UMA)),
-        report(UMA, "sent", token=to(ADA, OBI, UMA)),
-        report(ADA, "clicked", token=to(campaign="summer")),
-        report(ADA, "failed", token=to(ADA, campaign="one", reference="one")),
+        report(ADA, "delivered", token=token_for(ADA, OBI, UMA)),
+        report(OBI, "bounced", token=token_for(ADA, OBI, UMA)),
+        report(UMA, "sent", token=token_for(ADA, OBI, UMA)),
+        report(ADA, "clicked", token=token_for(campaign="summer")),
+        report(ADA, "failed", token=token_for(ADA, campaign="one", reference="one")),
     )
     return database
 
@@ -34,11 +34,11 @@ def test_campaign_is_counted_by_the_statuses_of_its_recipients(filled: Database)
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_report_on_another_connection_than_the_send_does_not_count(database: Database, is_first: bool) -> None:
-    theirs = report(OBI, "bounced", token=to(ADA, OBI), conn_id="bank")
+    theirs = report(OBI, "bounced", token=token_for(ADA, OBI), conn_id="bank")
     if is_first:
         save_reports(database, theirs)
-    begun(database)
-    save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+    start_send(database)
+    save_reports(database, report(ADA, "delivered", token=token_for(ADA, OBI)))
     save_reports(database, theirs)
     assert counts(database) == (1, 0, 0)
     with database.connect() as connection:
@@ -60,7 +60,7 @@ def test_changed_campaigns_are_found_by_one_query(filled: Database) -> None:
     long_ago = datetime.now(UTC) - timedelta(hours=1)
     with filled.engine.begin() as connection:
         connection.execute(update(deliveries).values(updated_at=long_ago))
-    save_reports(filled, report(UMA, "delivered", token=to(ADA, OBI, UMA)))
+    save_reports(filled, report(UMA, "delivered", token=token_for(ADA, OBI, UMA)))
     asked = []
     event.listen(filled.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     with filled.connect() as connection:
@@ -72,11 +72,11 @@ def test_changed_campaigns_are_found_by_one_query(filled: Database) -> None:
 
 
 def test_duplicate_or_weaker_report_changes_no_counts(filled: Database) -> None:
-    one = report(ADA, "delivered", token=to(campaign="autumn"))
+    one = report(ADA, "delivered", token=token_for(campaign="autumn"))
     save_reports(filled, one)
     with filled.connect() as connection:
         before = read_counts(connection, ["autumn"])
-    save_reports(filled, one, report(ADA, "sent", token=to(campaign="autumn")))
+    save_reports(filled, one, report(ADA, "sent", token=token_for(campaign="autumn")))
     with filled.connect() as connection:
         assert read_counts(connection, ["autumn"]) == before
 

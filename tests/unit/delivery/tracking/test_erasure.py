@@ -42,7 +42,7 @@ from tests.unit.delivery.report_builders import (
     received_report,
     report,
     save_reports,
-    to,
+    token_for,
 )
 
 FORMS: list[Any] = [
@@ -71,10 +71,10 @@ def filled(database: Database) -> Database:
     """A store with reports of several, Ada among them."""
     save_reports(
         database,
-        report(ADA, "delivered", token=to(campaign="spring")),
-        report(OBI, "failed", token=to(campaign="spring"), reason="absent"),
-        report("ann@example.com", "opened", token=to(campaign="mail")),
-        report("joann@example.com", "opened", token=to(campaign="mail")),
+        report(ADA, "delivered", token=token_for(campaign="spring")),
+        report(OBI, "failed", token=token_for(campaign="spring"), reason="absent"),
+        report("ann@example.com", "opened", token=token_for(campaign="mail")),
+        report("joann@example.com", "opened", token=token_for(campaign="mail")),
     )
     return database
 
@@ -148,9 +148,10 @@ class TestNotationsOfTheRecipient:
     def test_report_with_the_number_in_any_form_is_deleted(self, sqlite_url: str, write: Callable[[Any], Any]) -> None:
         with open_database(sqlite_url) as database:
             save_reports(
-                database, *(received_report(write(form), token=to(campaign=f"odd-{n}")) for n, form in enumerate(FORMS))
+                database,
+                *(received_report(write(form), token=token_for(campaign=f"odd-{n}")) for n, form in enumerate(FORMS)),
             )
-            save_reports(database, report(OBI, "delivered", token=to()))
+            save_reports(database, report(OBI, "delivered", token=token_for()))
             erase(database, ADA)
             assert [OBI in body for body in bodies(database)] == [True]
 
@@ -160,7 +161,7 @@ class TestNotationsOfTheRecipient:
          '{"to": "+2348030000001", "to": "x"}', '{"url": "a?to=%2B234%20803%20000%200001"}'],
     )  # fmt: skip
     def test_report_with_the_number_in_any_json_notation_is_deleted(self, database: Database, body: str) -> None:
-        save_reports(database, received_report({}, token=to(campaign="odd")))
+        save_reports(database, received_report({}, token=token_for(campaign="odd")))
         body = body.replace("WIDE", WIDE)
         database.write(lambda connection: connection.execute(update(reports).values(body=body)))
         assert erase(database, ADA).rows == 1
@@ -192,21 +193,21 @@ class TestNotationsOfTheRecipient:
         assert not find(recipient).in_body(json.dumps({"note": text}))
 
     def test_report_with_a_similar_number_or_address_stays(self, database: Database) -> None:
-        save_reports(database, *(received_report(body, token=to(campaign="odd")) for body in OTHERS))
+        save_reports(database, *(received_report(body, token=token_for(campaign="odd")) for body in OTHERS))
         for one in (ADA, "ann@example.com", "+1 202 605 0112", "+20 26050112"):
             assert erase(database, one).rows == 0
         assert sorted(bodies(database)) == sorted(map(json.dumps, OTHERS))
 
     def test_report_with_the_address_beside_a_number_is_deleted(self, database: Database) -> None:
-        save_reports(database, received_report({"from": "+44 ann@example.com"}, token=to(campaign="odd")))
+        save_reports(database, received_report({"from": "+44 ann@example.com"}, token=token_for(campaign="odd")))
         assert erase(database, "ann@example.com").rows == 1
 
     def test_number_is_removed_from_rows_of_other_recipients(self, database: Database) -> None:
         save_reports(
             database,
-            report(OBI, "failed", token=to(), reason="forwarded to 0803 000 0001"),
+            report(OBI, "failed", token=token_for(), reason="forwarded to 0803 000 0001"),
             report(None, "failed", message_id="sms-2348030000001"),
-            report(UMA, "0803-000-0001 delivered", token=to()),
+            report(UMA, "0803-000-0001 delivered", token=token_for()),
         )
         send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
         database.write(lambda connection: record_send_started(connection, send))
@@ -223,8 +224,10 @@ class TestNotationsOfTheRecipient:
     def test_number_is_erased_from_all_pages_of_rows(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(erasure, "PAGE_ROWS", 3)
         others = [f"23480400000{number:02}" for number in range(10)]
-        save_reports(database, *(report(one, "delivered", token=to(*others, ADA)) for one in (*others, ADA)))
-        save_reports(database, *(report(ADA, "delivered", token=to(campaign=f"c{number}")) for number in range(5)))
+        save_reports(database, *(report(one, "delivered", token=token_for(*others, ADA)) for one in (*others, ADA)))
+        save_reports(
+            database, *(report(ADA, "delivered", token=token_for(campaign=f"c{number}")) for number in range(5))
+        )
         assert erase(database, ADA).rows == 12
         assert len(bodies(database)) == 10
         assert ADA not in all_rows(database)
@@ -251,9 +254,9 @@ class TestUnusualBodies:
     @pytest.mark.parametrize("body", ODD_BODIES, ids=range(len(ODD_BODIES)))
     def test_unusual_body_with_the_number_is_deleted_and_others_stay(self, sqlite_url: str, body: str) -> None:
         with open_database(sqlite_url) as database:
-            save_reports(database, report(None, "delivered", token=to()))
+            save_reports(database, report(None, "delivered", token=token_for()))
             database.write(lambda connection: connection.execute(update(reports).values(body=body)))
-            save_reports(database, report(OBI, "delivered", token=to(campaign="other")))
+            save_reports(database, report(OBI, "delivered", token=token_for(campaign="other")))
             erased = erase(database, ADA)
             assert (erased.rows, erased.unreadable) == (1, 0)
             assert [OBI in body for body in bodies(database)] == [True]
@@ -269,8 +272,12 @@ class TestUnusualBodies:
             return in_body(matcher, body)
 
         monkeypatch.setattr(RecipientMatcher, "in_body", fail)
-        save_reports(database, report(OBI, "delivered", token=to(), note="odd"), report(OBI, "delivered", token=to()))
-        save_reports(database, *(report(ADA, "delivered", token=to(campaign=name)) for name in ("a", "b", "z")))
+        save_reports(
+            database,
+            report(OBI, "delivered", token=token_for(), note="odd"),
+            report(OBI, "delivered", token=token_for()),
+        )
+        save_reports(database, *(report(ADA, "delivered", token=token_for(campaign=name)) for name in ("a", "b", "z")))
         erased = erase(database, ADA)
         assert (erased.rows, erased.unreadable) == (6, 1)
         assert ADA not in all_rows(database)
@@ -316,14 +323,14 @@ def test_report_that_joins_its_campaign_during_the_erasure_is_erased(url: str) -
 class TestRecipientInFlight:
     def test_recipient_erased_in_flight_is_no_longer_waited_for(self, database: Database) -> None:
         database.write(lambda connection: record_recipients(connection, "spring", "shop", {"pack": [ADA, OBI]}))
-        save_reports(database, report(OBI, "delivered", token=to()))
+        save_reports(database, report(OBI, "delivered", token=token_for()))
         assert counts(database) == (1, 0, 1)
         erase(database, ADA)
         assert counts(database) == (1, 1, 0)
         assert outcomes(database) == {"": "undelivered", OBI: "delivered"}
 
     def test_status_word_of_a_recipient_erased_in_flight_is_retained(self, database: Database) -> None:
-        save_reports(database, report(ADA, "pending", token=to()))
+        save_reports(database, report(ADA, "pending", token=token_for()))
         erase(database, ADA)
         with database.connect() as connection:
             row = connection.execute(select(deliveries)).one()
@@ -336,16 +343,18 @@ class TestRecipientInFlight:
         database.write(lambda connection: record_recipients(connection, "spring", "shop", {"pack": [ADA]}))
         erase(database, ADA)
         for status, known in (("sent", (0, 1, 0)), ("delivered", (1, 0, 0))):
-            save_reports(database, report(None, status, token=to(ADA)))
+            save_reports(database, report(None, status, token=token_for(ADA)))
             assert counts(database) == known
 
     @pytest.mark.parametrize("written", [ADA, f"0{ADA[3:]}"])
     def test_late_report_in_any_spelling_is_counted_once(self, database: Database, written: str) -> None:
         request = SentRequest("pack", 2, "m1")
         database.write(lambda connection: record_requests(connection, "spring", "shop", [request]))
-        save_reports(database, report(ADA, "sent", token=to()))
+        save_reports(database, report(ADA, "sent", token=token_for()))
         erase(database, ADA)
-        save_reports(database, report(written, "delivered", token=to()), report(OBI, "delivered", token=to()))
+        save_reports(
+            database, report(written, "delivered", token=token_for()), report(OBI, "delivered", token=token_for())
+        )
         assert outcomes(database) == {"": "delivered", OBI: "delivered"}
         assert counts(database) == (2, 0, 0)
 
@@ -361,7 +370,7 @@ class TestDatabaseFile:
     def test_erased_number_is_gone_from_the_file_and_its_log(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"
         others = [f"23480400{number:05}" for number in range(1500)]
-        all_of_them = to(*others, ADA)
+        all_of_them = token_for(*others, ADA)
         with open_database(f"sqlite:///{path}") as database, open_database(f"sqlite:///{path}") as receiver:
             save_reports(receiver, *(report(one, "sent", token=all_of_them) for one in others))
             save_reports(
@@ -377,7 +386,9 @@ class TestDatabaseFile:
     def test_rows_that_another_program_deleted_are_gone_from_the_file(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"
         with open_database(f"sqlite:///{path}") as database:
-            save_reports(database, *(report(ADA, "sent", token=to(campaign=f"c{number}")) for number in range(200)))
+            save_reports(
+                database, *(report(ADA, "sent", token=token_for(campaign=f"c{number}")) for number in range(200))
+            )
             with database.engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA secure_delete = OFF")
                 connection.exec_driver_sql("DELETE FROM cpaas_reports")
@@ -393,7 +404,7 @@ class TestDatabaseFile:
         path = tmp_path / "store.db"
         monkeypatch.setattr(store, "LOCK_TIMEOUT", 0.05)
         with open_database(f"sqlite:///{path}") as database, open_database(f"sqlite:///{path}") as other:
-            save_reports(database, report(ADA, "sent", token=to()))
+            save_reports(database, report(ADA, "sent", token=token_for()))
             with other.connect() as reader:
                 reader.exec_driver_sql("BEGIN")
                 reader.execute(select(reports.c.digest)).all()

@@ -32,7 +32,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
 from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.csv_file import CsvSource
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
-from tests.unit.delivery.report_builders import ADA, OBI, UMA, report, save_reports, to
+from tests.unit.delivery.report_builders import ADA, OBI, UMA, report, save_reports, token_for
 
 PACK = CallbackToken("spring", "pack", 20)
 EVER = dict.fromkeys(KINDS, datetime(2000, 1, 1, tzinfo=UTC))
@@ -53,7 +53,7 @@ def save_send(database, campaign="spring", expected=2, operation="send_sms", ref
 
 
 def save_request(database, campaign="spring", recipients=2, reference=None):
-    request = SentRequest(reference or to(campaign=campaign).reference, recipients)
+    request = SentRequest(reference or token_for(campaign=campaign).reference, recipients)
     database.write(lambda c: record_requests(c, campaign, "shop", [request]))
 
 
@@ -95,11 +95,11 @@ def batches_at_once(monkeypatch):
 class TestCampaignFinishedEvent:
     def test_campaign_finishes_once_every_recipient_has_a_final_status(self, database):
         save_send(database)
-        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, OBI)))
         assert find_events(database) == []
-        save_reports(database, report(OBI, "sent", token=to(ADA, OBI)))
+        save_reports(database, report(OBI, "sent", token=token_for(ADA, OBI)))
         assert find_events(database) == []
-        save_reports(database, report(OBI, "failed", token=to(ADA, OBI)))
+        save_reports(database, report(OBI, "failed", token=token_for(ADA, OBI)))
         [one] = find_events(database, CAMPAIGN_FINISHED)
         assert (one.key, one.campaign, one.conn_id) == ("spring", "spring", "shop")
         assert one.facts == {
@@ -120,7 +120,9 @@ class TestCampaignFinishedEvent:
     def test_campaign_does_not_finish_while_its_task_runs(self, database):
         start_send(database)
         save_reports(
-            database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "delivered", token=to(ADA, OBI))
+            database,
+            report(ADA, "delivered", token=token_for(ADA, OBI)),
+            report(OBI, "delivered", token=token_for(ADA, OBI)),
         )
         assert find_events(database) == []
         save_request(database)
@@ -129,14 +131,14 @@ class TestCampaignFinishedEvent:
 
     def test_campaign_finishes_at_its_deadline_with_unreported_recipients(self, database):
         save_send(database)
-        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, OBI)))
         make_older(database)
         [one] = find_events(database)
         assert (one.facts["delivered"], one.facts["unreported"]) == (1, 1)
 
     def test_campaign_whose_task_never_ended_finishes_after_some_days(self, database):
         start_send(database)
-        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, OBI)))
         make_older(database)
         assert find_events(database) == []
         make_older(database, by=timedelta(days=5))
@@ -156,9 +158,9 @@ class TestCampaignFinishedEvent:
     def test_finished_campaign_is_found_by_reports_since_the_last_scan(self, database):
         save_send(database, "old", 1)
         save_send(database, "new", 1)
-        save_reports(database, report(ADA, "delivered", token=to(ADA, campaign="old")))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, campaign="old")))
         make_older(database, by=timedelta(hours=1))
-        save_reports(database, report(ADA, "delivered", token=to(ADA, campaign="new")))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, campaign="new")))
         assert [one.key for one in find_events(database, looked=datetime.now(UTC))] == ["new"]
         assert [one.key for one in find_events(database)] == ["new", "old"]
 
@@ -166,7 +168,7 @@ class TestCampaignFinishedEvent:
         monkeypatch.setattr(events, "MAX_FINISHED", 2)
         for number in range(5):
             save_send(database, f"c{number}", 1)
-        save_reports(database, *(report(ADA, "delivered", token=to(ADA, campaign=f"c{n}")) for n in range(5)))
+        save_reports(database, *(report(ADA, "delivered", token=token_for(ADA, campaign=f"c{n}")) for n in range(5)))
         assert len(find_events(database)) == 5
 
     def test_events_from_before_a_dag_was_scheduled_are_never_published(self, database):
@@ -187,7 +189,11 @@ class TestCampaignFinishedEvent:
 
     def test_erasure_of_the_last_open_recipient_starts_no_dag(self, database):
         save_send(database, expected=2)
-        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "sent", token=to(ADA, OBI)))
+        save_reports(
+            database,
+            report(ADA, "delivered", token=token_for(ADA, OBI)),
+            report(OBI, "sent", token=token_for(ADA, OBI)),
+        )
         erase(database, f"+{OBI}")
         assert find_events(database) == []
         assert find_events(database, looked=datetime.now(UTC)) == []
@@ -197,7 +203,7 @@ class TestCampaignFinishedEvent:
 
     def test_campaign_closed_by_an_erasure_starts_a_dag_that_was_scheduled_before_its_deadline(self, database):
         save_send(database, expected=1)
-        save_reports(database, report(ADA, "sent", token=to(ADA)))
+        save_reports(database, report(ADA, "sent", token=token_for(ADA)))
         erase(database, f"+{ADA}")
         make_older(database)
         new_dag = dict.fromkeys(KINDS, datetime.now(UTC) - timedelta(hours=2))
@@ -205,24 +211,28 @@ class TestCampaignFinishedEvent:
 
     def test_last_report_after_an_erasure_finishes_the_campaign(self, database):
         save_send(database, expected=2)
-        save_reports(database, report(OBI, "sent", token=to(ADA, OBI)))
+        save_reports(database, report(OBI, "sent", token=token_for(ADA, OBI)))
         erase(database, f"+{OBI}")
         assert find_events(database) == []
-        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, OBI)))
         assert [one.key for one in find_events(database)] == ["spring"]
 
     def test_next_report_finishes_a_campaign_whose_last_open_recipient_was_erased(self, database):
         save_send(database, expected=2)
-        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "sent", token=to(ADA, OBI)))
+        save_reports(
+            database,
+            report(ADA, "delivered", token=token_for(ADA, OBI)),
+            report(OBI, "sent", token=token_for(ADA, OBI)),
+        )
         erase(database, f"+{OBI}")
         assert find_events(database) == []
-        save_reports(database, report(ADA, "clicked", token=to(ADA, OBI)))
+        save_reports(database, report(ADA, "clicked", token=token_for(ADA, OBI)))
         assert [one.key for one in find_events(database, CAMPAIGN_FINISHED)] == ["spring"]
 
     def test_end_of_the_task_after_an_erasure_finishes_the_campaign(self, database):
         start_send(database)
         save_request(database, recipients=1)
-        save_reports(database, report(OBI, "sent", token=to(OBI)))
+        save_reports(database, report(OBI, "sent", token=token_for(OBI)))
         erase(database, f"+{OBI}")
         finish_send(database, expected=1)
         assert [one.key for one in find_events(database)] == ["spring"]
@@ -230,14 +240,14 @@ class TestCampaignFinishedEvent:
     def test_report_on_another_connection_or_campaign_finishes_no_campaign(self, database):
         save_send(database, "spring", 1)
         save_send(database, "summer", 1)
-        save_reports(database, report(ADA, "delivered", token=to(ADA, campaign="spring"), conn_id="other"))
-        save_reports(database, report(ADA, "delivered", token=to(ADA, campaign="summer")))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, campaign="spring"), conn_id="other"))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, campaign="summer")))
         assert [one.key for one in find_events(database)] == ["summer"]
 
     def test_concurrent_scans_find_each_event_once(self, database):
         for number in range(60):
             save_send(database, f"c{number}", 1)
-        save_reports(database, *(report(ADA, "failed", token=to(ADA, campaign=f"c{n}")) for n in range(60)))
+        save_reports(database, *(report(ADA, "failed", token=token_for(ADA, campaign=f"c{n}")) for n in range(60)))
         together = threading.Barrier(4)
 
         def process():
@@ -280,7 +290,7 @@ class TestRecipientReachedByAnotherRequest:
 class TestEventBatches:
     def test_batch_has_the_failures_since_the_last_one(self, database, batches_at_once):
         save_reports(database, report(ADA, "failed", token=PACK), report(OBI, "delivered", token=PACK))
-        save_reports(database, report(UMA, "bounced", token=to(UMA, campaign="summer")))
+        save_reports(database, report(UMA, "bounced", token=token_for(UMA, campaign="summer")))
         first = find_events(database)
         assert {(one.kind, one.campaign, one.facts["recipients"]) for one in first} == {
             (MESSAGES_FAILED, "spring", 1),
@@ -309,7 +319,7 @@ class TestEventBatches:
 
     def test_clicked_links_and_successful_airtime_are_published(self, database):
         save_send(database, "reward", 1, "buy_airtime")
-        save_reports(database, report(ADA, "success", token=to(ADA, campaign="reward")))
+        save_reports(database, report(ADA, "success", token=token_for(ADA, campaign="reward")))
         save_reports(database, report(OBI, "clicked", token=PACK))
         save_reports(database, report(UMA, "delivered", token=PACK))
         assert {(one.kind, one.campaign) for one in find_events(database)} == {
@@ -324,7 +334,7 @@ class TestEventBatches:
         early = {
             "message_id": report(ADA, "success", message_id="m1"),
             "external_ref": report(ADA, "success", external_ref=ours),
-            "callback": report(ADA, "success", token=to(ADA, campaign=ours, reference=ours)),
+            "callback": report(ADA, "success", token=token_for(ADA, campaign=ours, reference=ours)),
         }
         save_reports(database, early[named])
         start_send(database, ours, "buy_airtime")
@@ -385,7 +395,7 @@ class TestEventBatches:
         assert f"cpaas_deliveries_{events.BATCHED[kind].batch.name}" in plan
 
     def test_batch_is_never_split(self, database):
-        save_reports(database, *(report(ADA, "failed", token=to(ADA, campaign=f"c{n}")) for n in range(5)))
+        save_reports(database, *(report(ADA, "failed", token=token_for(ADA, campaign=f"c{n}")) for n in range(5)))
         detect_events(database, EVER)
         with database.connect() as connection:
             assert len(unpublished(connection, limit=1)) == 5
@@ -403,13 +413,13 @@ class TestDeliveryEventSource:
 
     def test_source_of_a_campaign_has_the_recipients_it_did_not_reach(self, database):
         save_reports(database, report(ADA, "failed", token=PACK, reason="absent"), report(OBI, "delivered", token=PACK))
-        save_reports(database, report(UMA, "failed", token=to(UMA, campaign="other")))
+        save_reports(database, report(UMA, "failed", token=token_for(UMA, campaign="other")))
         rows = self.rows(DeliveryEventSource("spring"), "recipient", "outcome", "reason")
         assert rows == [(f"+{ADA}", "undelivered", "absent")]
 
     def test_source_of_a_batch_has_its_recipients_that_are_still_not_reached(self, database, batches_at_once):
         save_reports(database, *(report(one, "failed", token=PACK) for one in (ADA, OBI)))
-        save_reports(database, report(UMA, "failed", token=to(UMA, campaign="other")))
+        save_reports(database, report(UMA, "failed", token=token_for(UMA, campaign="other")))
         key = find_events(database)[0].batch
         save_reports(database, report(OBI, "delivered", token=PACK))
         save_reports(database, report("2348030000009", "failed", token=PACK))

@@ -22,22 +22,22 @@ from tests.unit.delivery.report_builders import (
     ADA,
     OBI,
     UMA,
-    begun,
     counts,
-    ended,
-    noted,
+    finish_send,
     outcomes,
-    recorded,
     report,
+    save_recipients,
     save_reports,
-    to,
-    tracked,
+    save_requests,
+    save_send,
+    start_send,
+    token_for,
 )
 from tests.unit.delivery.running_receiver import serving
 
 EVER = dict.fromkeys(KINDS, dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
-ONE = to(ADA)
-TWO = to(ADA, OBI)
+ONE = token_for(ADA)
+TWO = token_for(ADA, OBI)
 
 
 def single_token(campaign: str = "spring") -> CallbackToken:
@@ -62,14 +62,16 @@ class TestOnlyRecipientOfRequest:
     def test_only_recipient_is_one_row_in_any_order_of_reports_and_send(
         self, database: Database, campaign: str, known: bool, order: tuple[str, ...]
     ) -> None:
-        begun(database, campaign)
+        start_send(database, campaign)
         for what in order:
             if what == "send":
-                recorded(database, ADA, is_tracked=known, campaign=campaign, reference=single_token(campaign).reference)
+                save_send(
+                    database, ADA, is_tracked=known, campaign=campaign, reference=single_token(campaign).reference
+                )
             else:
                 name = ADA if what == "named" else None
                 save_reports(database, report(name, "delivered" if name else "sent", token=single_token(campaign)))
-        ended(database, campaign, expected=1)
+        finish_send(database, campaign, expected=1)
         assert (counts(database, campaign), outcomes(database, campaign)) == ((1, 0, 0), {ADA: "delivered"})
         assert count_rows(database) == 1
 
@@ -87,8 +89,8 @@ class TestOnlyRecipientOfRequest:
         ours = "cpaas-" + "a" * 24
         save_reports(database, report(None, "delivered", external_ref=ours), report(None, "sent", id="m1"))
         save_reports(database, report(ADA, "sent", token=CallbackToken(ours, ours, 1)))
-        recorded(database, ADA, is_tracked=known, campaign=ours, reference=ours)
-        ended(database, ours, expected=1)
+        save_send(database, ADA, is_tracked=known, campaign=ours, reference=ours)
+        finish_send(database, ours, expected=1)
         assert (counts(database, ours), outcomes(database, ours)) == ((1, 0, 0), {ADA: "delivered"})
         assert count_rows(database) == 1
 
@@ -156,10 +158,10 @@ class TestCallbackUrl:
 
     @pytest.mark.parametrize("size", [1, 2])
     def test_callback_url_accepts_only_the_tracked_recipients(self, database: Database, size: int) -> None:
-        token = to(*(ADA, OBI)[:size])
-        begun(database)
-        noted(database, SentRequest("pack", size))
-        tracked(database, *(ADA, OBI)[:size])
+        token = token_for(*(ADA, OBI)[:size])
+        start_send(database)
+        save_requests(database, SentRequest("pack", size))
+        save_recipients(database, *(ADA, OBI)[:size])
         assert save_reports(database, report(UMA, "failed", token=token)) == [StoreResult.EXCESS]
         assert save_reports(database, report(ADA, "delivered", token=token)) == [StoreResult.NEW]
         assert outcomes(database)[ADA] == "delivered"
@@ -167,18 +169,18 @@ class TestCallbackUrl:
 
     def test_recipients_that_are_recorded_later_replace_a_reported_stranger(self, database: Database) -> None:
         save_reports(database, report(UMA, "failed", token=TWO), report(ADA, "delivered", token=TWO))
-        begun(database)
-        noted(database, SentRequest("pack", 2))
-        tracked(database, ADA, OBI)
+        start_send(database)
+        save_requests(database, SentRequest("pack", 2))
+        save_recipients(database, ADA, OBI)
         assert outcomes(database) == {ADA: "delivered", OBI: "in_flight"}
 
     def test_callback_url_changes_no_recipient_of_another_request(self, database: Database) -> None:
-        other = to(OBI, UMA, reference="other")
+        other = token_for(OBI, UMA, reference="other")
         save_reports(database, report(OBI, "failed", token=other))
-        begun(database)
-        noted(database, SentRequest("pack", 1), SentRequest("other", 2))
-        ended(database, expected=3)
-        tracked(database, ADA)
+        start_send(database)
+        save_requests(database, SentRequest("pack", 1), SentRequest("other", 2))
+        finish_send(database, expected=3)
+        save_recipients(database, ADA)
         assert save_reports(database, report(OBI, "clicked", token=ONE)) == [StoreResult.EXCESS]
         assert outcomes(database) == {ADA: "in_flight", OBI: "undelivered"}
 
@@ -186,9 +188,9 @@ class TestCallbackUrl:
         self, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
-        begun(database)
-        noted(database, SentRequest("pack", 2), SentRequest("other", 2))
-        ended(database, expected=4)
+        start_send(database)
+        save_requests(database, SentRequest("pack", 2), SentRequest("other", 2))
+        finish_send(database, expected=4)
         save_reports(database, *(report(one, "delivered", token=TWO) for one in (ADA, OBI)))
         more = [f"23480200000{number:02}" for number in range(10)]
         save_reports(database, *(report(one, word, token=TWO) for one in more for word in ("failed", "clicked")))

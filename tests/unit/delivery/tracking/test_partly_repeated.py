@@ -18,23 +18,33 @@ from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.journal.resolution import Resolution
 from cpaas_provider.sending.journal.view import JournalView
 from cpaas_provider.sensors.delivery import DeliverySensor
-from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, ended, noted, report, save_reports, to
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    UMA,
+    finish_send,
+    report,
+    save_reports,
+    save_requests,
+    start_send,
+    token_for,
+)
 from tests.unit.sending.journal.test_view import log_of
 
-FIRST, AGAIN = to(ADA, OBI, UMA, reference="first"), to(ADA, reference="again")
+FIRST, AGAIN = token_for(ADA, OBI, UMA, reference="first"), token_for(ADA, reference="again")
 ALL_TIME = {CAMPAIGN_FINISHED: dt.datetime(2000, 1, 1, tzinfo=dt.UTC)}
 
 
 @pytest.fixture
 def partly_resent(database: Database) -> Database:
     """A campaign with a request to three, of which only ADA was sent to again."""
-    begun(database)
-    noted(
+    start_send(database)
+    save_requests(
         database,
         SentRequest("first", 3, state=RequestState.UNKNOWN, unknown=2),
         SentRequest("again", 1),
     )
-    ended(database, expected=1)
+    finish_send(database, expected=1)
     return database
 
 
@@ -131,10 +141,10 @@ def test_first_report_of_a_resent_recipient_does_not_lower_the_unknown_number(
 
 def test_recipient_that_the_resend_rejected_stays_unknown_until_its_report(database: Database) -> None:
     """A request to three of which ADA was sent to again, and OBI was rejected."""
-    begun(database)
+    start_send(database)
     first = SentRequest("first", 3, state=RequestState.UNKNOWN, unknown=2)
-    noted(database, first, SentRequest("again", 1, rejected=(OBI,)))
-    ended(database, expected=1)
+    save_requests(database, first, SentRequest("again", 1, rejected=(OBI,)))
+    finish_send(database, expected=1)
     save_reports(database, report(ADA, "delivered", token=AGAIN))
     assert count_unknown(database) == 2
     save_reports(database, report(OBI, "delivered", token=FIRST))
@@ -151,10 +161,10 @@ def test_first_request_stays_unknown_if_its_resend_is_resolved_as_not_sent(
 ) -> None:
     """A request to ADA and OBI is unknown, and so is its resend to ADA alone."""
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
-    begun(database)
+    start_send(database)
     again = SentRequest("again", 1, state=RequestState.UNKNOWN, unknown=1)
-    noted(database, SentRequest("first", 2, state=RequestState.UNKNOWN, unknown=1), again)
-    ended(database, expected=0)
+    save_requests(database, SentRequest("first", 2, state=RequestState.UNKNOWN, unknown=1), again)
+    finish_send(database, expected=0)
     journal = JournalView.read(log_of(("first", "ao", State.UNKNOWN), ("again", "a", State.UNKNOWN)).get)
     instance = Instance("dag", "run", "send")
     said = record_in_database(
@@ -167,5 +177,5 @@ def test_first_request_stays_unknown_if_its_resend_is_resolved_as_not_sent(
         assert read_sends(connection, ["spring"])["spring"] == ((1, 1) if is_sent else (0, 2))
     if is_sent:
         save_reports(database, report(ADA, "delivered", token=AGAIN))
-    save_reports(database, report(OBI, "delivered", token=to(ADA, OBI, reference="first")))
+    save_reports(database, report(OBI, "delivered", token=token_for(ADA, OBI, reference="first")))
     assert is_finished(database) is is_sent

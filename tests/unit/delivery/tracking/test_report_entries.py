@@ -23,7 +23,17 @@ from cpaas_provider.delivery.tracking.permanent_failures.brakes import (
 )
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, TrackedSend, record_send_started
-from tests.unit.delivery.report_builders import ADA, WHEN, begun, ended, noted, report, save_reports, to, tracked
+from tests.unit.delivery.report_builders import (
+    ADA,
+    WHEN,
+    finish_send,
+    report,
+    save_recipients,
+    save_reports,
+    save_requests,
+    start_send,
+    token_for,
+)
 
 CY = "cy@example.com"
 UNKNOWN = "Unknown subscriber"
@@ -127,17 +137,21 @@ class TestNewestReport:
 
 def fill(database: Database, size: int, campaign: str = "spring", per_request: int = 10) -> list[str]:
     """Record a campaign, and return its recipients."""
-    begun(database, campaign)
+    start_send(database, campaign)
     count = size // per_request
-    noted(database, *(SentRequest(f"{campaign}-{number}", per_request) for number in range(count)), campaign=campaign)
-    ended(database, campaign, expected=size)
+    save_requests(
+        database, *(SentRequest(f"{campaign}-{number}", per_request) for number in range(count)), campaign=campaign
+    )
+    finish_send(database, campaign, expected=size)
     return numbers(size)
 
 
 def failures(recipients: list[str], campaign: str = "spring", per_request: int = 10) -> list[ReceivedReport]:
     return [
         failed(
-            1, recipient, token=to(*recipients[:per_request], campaign=campaign, reference=f"{campaign}-{place // 10}")
+            1,
+            recipient,
+            token=token_for(*recipients[:per_request], campaign=campaign, reference=f"{campaign}-{place // 10}"),
         )
         for place, recipient in enumerate(recipients)
     ]
@@ -161,7 +175,7 @@ class TestBrakeOfCampaign:
         recipients = fill(database, 100)
         others = [f"23480400{number:05d}" for number in range(30)]
         for recipient in others:
-            save_reports(database, failed(1, recipient, conn_id="bank", reference="pack", token=to(*recipients)))
+            save_reports(database, failed(1, recipient, conn_id="bank", reference="pack", token=token_for(*recipients)))
         save_reports(database, *failures(recipients[:3]))
         assert (listed(database, recipients), braked(database)) == (set(recipients[:3]), [])
 
@@ -170,9 +184,11 @@ class TestBrakeOfCampaign:
         """The requests are recorded before, between or after their reports, which come in any batches."""
         dice = random.Random(seed)
         recipients = numbers(60)
-        begun(database)
+        start_send(database)
         steps: list[Any] = [
-            lambda number=number: noted(database, SentRequest(f"cpaas-{'a' * 23}{number + 2}", 10, f"m-{number}"))
+            lambda number=number: save_requests(
+                database, SentRequest(f"cpaas-{'a' * 23}{number + 2}", 10, f"m-{number}")
+            )
             for number in range(6)
         ]
         incoming = [
@@ -187,17 +203,17 @@ class TestBrakeOfCampaign:
         dice.shuffle(steps)
         for step in steps:
             step()
-        ended(database, expected=60)
+        finish_send(database, expected=60)
         assert (listed(database, recipients), braked(database)) == (set(), ["spring"])
 
     def test_growing_campaign_lists_its_failures_once_their_share_is_small(self, database: Database) -> None:
         recipients = numbers(500)
-        begun(database)
-        noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5)))
+        start_send(database)
+        save_requests(database, *(SentRequest(f"spring-{number}", 10) for number in range(5)))
         save_reports(database, *failures(recipients[:24]))
         assert (listed(database, recipients), braked(database)) == (set(), ["spring"])
-        noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5, 50)))
-        ended(database, expected=500)
+        save_requests(database, *(SentRequest(f"spring-{number}", 10) for number in range(5, 50)))
+        finish_send(database, expected=500)
         assert (listed(database, recipients), braked(database)) == (set(recipients[:24]), [])
 
     def test_entry_of_another_campaign_stays(self, database: Database) -> None:
@@ -225,12 +241,12 @@ class TestBrakeOfCampaign:
     ) -> None:
         """What a brake holds back counts as removed if its entry would be one of those that the person removes."""
         recipients = numbers(500)
-        begun(database)
-        noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5)))
+        start_send(database)
+        save_requests(database, *(SentRequest(f"spring-{number}", 10) for number in range(5)))
         save_reports(database, *failures(recipients[:24]))
         SuppressionTable(database).remove(recipients[:1], where)
-        noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5, 50)))
-        ended(database, expected=500)
+        save_requests(database, *(SentRequest(f"spring-{number}", 10) for number in range(5, 50)))
+        finish_send(database, expected=500)
         assert listed(database, recipients) == set(recipients[is_removed:24])
 
     def test_campaign_brake_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
@@ -265,9 +281,9 @@ class TestBrakeOfSingleSends:
         for place, recipient in enumerate(recipients):
             name = f"m-{status}-{recipient}" if place % 2 or not is_recorded else f"single-{status}-{recipient}"
             if name.startswith("single"):
-                begun(database, name)
-                noted(database, SentRequest(name, 1), campaign=name)
-                token = to(recipient, campaign=name, reference=name)
+                start_send(database, name)
+                save_requests(database, SentRequest(name, 1), campaign=name)
+                token = token_for(recipient, campaign=name, reference=name)
                 save_reports(database, at(1, recipient, status, token=token, reason=UNKNOWN))
             else:
                 save_reports(database, at(1, recipient, status, message_id=name, reason=UNKNOWN, channel="sms"))
@@ -349,7 +365,7 @@ class TestReportWithoutAKind:
     def record(self, database: Database, operation: str, campaign: str) -> None:
         send = TrackedSend(campaign, operation, "shop", "dag", "run", "send", -1)
         database.write(lambda connection: record_send_started(connection, send))
-        noted(database, SentRequest(OURS, 1, "m-1"), campaign=campaign)
+        save_requests(database, SentRequest(OURS, 1, "m-1"), campaign=campaign)
 
     @pytest.mark.parametrize(("operation", "is_listed"), [("send_sms", True), ("buy_airtime", False)])
     @pytest.mark.parametrize("campaign", [OURS, "spring"])
@@ -364,7 +380,7 @@ class TestReportWithoutAKind:
         assert listed(database, [ADA]) == ({ADA} if is_listed else set())
 
     def test_failure_without_a_kind_at_the_callback_url_lists_the_recipient(self, database: Database) -> None:
-        token = to(ADA, campaign=OURS, reference=OURS)
+        token = token_for(ADA, campaign=OURS, reference=OURS)
         save_reports(database, at(1, ADA, "failed", reason="Invalid number", token=token))
         self.record(database, "send_sms", OURS)
         assert listed(database, [ADA]) == {ADA}
@@ -380,18 +396,18 @@ class TestReportWithoutARecipient:
     """It arrives before its request is recorded, and is about the only recipient of the request."""
 
     def test_failure_without_a_recipient_lists_the_one_that_a_later_report_names(self, database: Database) -> None:
-        begun(database)
-        save_reports(database, failed(1, "", token=to(ADA)))
+        start_send(database)
+        save_reports(database, failed(1, "", token=token_for(ADA)))
         assert listed(database, [ADA]) == set()
-        save_reports(database, at(2, ADA, "sent", token=to(ADA)))
+        save_reports(database, at(2, ADA, "sent", token=token_for(ADA)))
         assert listed(database, [ADA]) == {ADA}
 
-    @pytest.mark.parametrize("token", [to(ADA), to(ADA, "2348030000009")])
+    @pytest.mark.parametrize("token", [token_for(ADA), token_for(ADA, "2348030000009")])
     def test_entry_of_a_national_number_becomes_one_of_the_international_number(
         self, database: Database, token: Any
     ) -> None:
         national = f"0{ADA[3:]}"
-        begun(database)
+        start_send(database)
         save_reports(database, failed(1, national, token=token))
         assert listed(database, [national, ADA]) == {national}
         save_reports(database, at(2, ADA, "sent", token=token))
@@ -399,16 +415,16 @@ class TestReportWithoutARecipient:
 
     def test_entry_of_a_stranger_is_removed_when_the_recipients_are_recorded(self, database: Database) -> None:
         stranger = "2348030000009"
-        begun(database)
-        save_reports(database, failed(1, stranger, token=to(ADA)))
+        start_send(database)
+        save_reports(database, failed(1, stranger, token=token_for(ADA)))
         assert listed(database, [stranger]) == {stranger}
         self.record(database)
         assert listed(database, [ADA, stranger]) == set()
 
     def record(self, database: Database) -> None:
-        begun(database)
-        noted(database, SentRequest("pack", 1, "m-2"))
-        tracked(database, ADA)
+        start_send(database)
+        save_requests(database, SentRequest("pack", 1, "m-2"))
+        save_recipients(database, ADA)
 
     def test_failure_without_a_recipient_lists_the_recorded_one(self, database: Database) -> None:
         save_reports(database, at(2, "", "undelivered", message_id="m-2", reason=UNKNOWN))

@@ -19,18 +19,18 @@ from tests.unit.delivery.report_builders import (
     ADA,
     OBI,
     UMA,
-    begun,
     counts,
-    ended,
-    noted,
+    finish_send,
     outcomes,
     received_report,
     report,
     save_reports,
-    to,
+    save_requests,
+    start_send,
+    token_for,
 )
 
-PACK = to(ADA, OBI)
+PACK = token_for(ADA, OBI)
 
 
 class TestStoring:
@@ -52,8 +52,8 @@ class TestStoring:
     ) -> None:
         one = report(ADA, "delivered", **named)
         assert save_reports(database, one) == [StoreResult.NEW]
-        begun(database)
-        noted(database, SentRequest(named.get("external_ref", "pack"), 1, "m-1"))
+        start_send(database)
+        save_requests(database, SentRequest(named.get("external_ref", "pack"), 1, "m-1"))
         assert save_reports(database, one) == [StoreResult.REPEATED]
         assert counts(database) == (1, 0, 0)
         with database.connect() as connection:
@@ -90,8 +90,8 @@ class TestRecipientStatus:
     def test_status_with_the_highest_rank_counts_in_any_order(self, sqlite_url: str, first: str) -> None:
         with open_database(sqlite_url) as database:
             for second in STATUS_WORDS:
-                save_reports(database, report(ADA, first, token=to(campaign=second)))
-                save_reports(database, report(ADA, second, token=to(campaign=second)))
+                save_reports(database, report(ADA, first, token=token_for(campaign=second)))
+                save_reports(database, report(ADA, second, token=token_for(campaign=second)))
                 strongest = max(STATUS_WORDS[first], STATUS_WORDS[second])
                 assert outcomes(database, second) == {ADA: strongest.name.lower()}
 
@@ -99,7 +99,7 @@ class TestRecipientStatus:
         order = random.Random(7)
         for number in range(20):
             words = order.choices(list(STATUS_WORDS), k=4)
-            together, apart = to(ADA, OBI, campaign=f"t{number}"), to(ADA, OBI, campaign=f"a{number}")
+            together, apart = token_for(ADA, OBI, campaign=f"t{number}"), token_for(ADA, OBI, campaign=f"a{number}")
             save_reports(database, *(report(ADA, word, token=together) for word in words))
             for word in words:
                 save_reports(database, report(ADA, word, token=apart))
@@ -127,21 +127,21 @@ class TestRecipientStatus:
         )
 
     def test_recipient_of_two_requests_has_a_status_for_each(self, database: Database) -> None:
-        save_reports(database, report(ADA, "failed", token=to(ADA, OBI, reference="first")))
-        save_reports(database, report(ADA, "delivered", token=to(ADA, UMA, reference="second")))
+        save_reports(database, report(ADA, "failed", token=token_for(ADA, OBI, reference="first")))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, UMA, reference="second")))
         assert counts(database) == (1, 1, 0)
 
     def test_status_is_that_of_the_recorded_request(self, database: Database) -> None:
-        save_reports(database, report(ADA, "failed", token=to(ADA, OBI, reference="first")))
-        save_reports(database, report(ADA, "delivered", token=to(ADA, UMA, reference="second")))
-        begun(database)
-        noted(database, SentRequest("second", 2))
-        ended(database, expected=2)
+        save_reports(database, report(ADA, "failed", token=token_for(ADA, OBI, reference="first")))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, UMA, reference="second")))
+        start_send(database)
+        save_requests(database, SentRequest("second", 2))
+        finish_send(database, expected=2)
         assert counts(database) == (1, 0, 0)
         assert outcomes(database) == {ADA: "delivered"}
 
     def test_report_without_a_name_counts_for_the_only_recipient(self, database: Database) -> None:
-        alone = to(ADA, reference="alone")
+        alone = token_for(ADA, reference="alone")
         save_reports(database, report(None, "sent", token=alone), report(None, "delivered", token=alone))
         assert counts(database) == (1, 0, 0)
         assert outcomes(database) == {"": "delivered"}
@@ -156,7 +156,7 @@ def test_concurrent_stores_count_each_recipient_once(url: str) -> None:
     phones = [f"23480300{number:05d}" for number in range(200)]
     words = ("sent", "delivered", "failed")
     mix = random.Random(3)
-    everybody = to(*phones)
+    everybody = token_for(*phones)
     told = [report(phone, word, token=everybody) for phone in phones for word in words] * 2
 
     def work(seed: int) -> list[StoreResult]:

@@ -18,19 +18,19 @@ from tests.unit.delivery.report_builders import (
     ADA,
     OBI,
     UMA,
-    begun,
     counts,
-    ended,
-    noted,
+    finish_send,
     outcomes,
-    recorded,
     report,
+    save_recipients,
     save_reports,
-    to,
-    tracked,
+    save_requests,
+    save_send,
+    start_send,
+    token_for,
 )
 
-ONE, TWO = to(ADA), to(ADA, OBI)
+ONE, TWO = token_for(ADA), token_for(ADA, OBI)
 NATIONAL_ADA = f"0{ADA[3:]}"
 OURS = "cpaas-" + "a" * 24
 NEW, EXCESS = StoreResult.NEW, StoreResult.EXCESS
@@ -56,62 +56,64 @@ class TestRejectedRecipient:
     def test_rejected_recipient_does_not_end_the_wait_for_the_accepted_one(
         self, database: Database, by: dict[str, Any], is_tracked: bool
     ) -> None:
-        begun(database)
-        noted(database, self.ACCEPTED)
+        start_send(database)
+        save_requests(database, self.ACCEPTED)
         if is_tracked:
-            tracked(database, ADA)
-        ended(database, expected=1)
+            save_recipients(database, ADA)
+        finish_send(database, expected=1)
         assert save_one_by_one(database, report(OBI, "failed", **by)) == [EXCESS]
         assert counts(database) == (0, 0, int(is_tracked))
         assert save_one_by_one(database, report(ADA, "delivered", **by)) == [NEW]
         assert outcomes(database) == {ADA: "delivered"}
 
-    @pytest.mark.parametrize("by", [{"token": to(ADA, OBI, reference=OURS)}, {"id": "m1"}], ids=["callback", "webhook"])
+    @pytest.mark.parametrize(
+        "by", [{"token": token_for(ADA, OBI, reference=OURS)}, {"id": "m1"}], ids=["callback", "webhook"]
+    )
     def test_rejected_recipient_reported_before_the_request_is_recorded_does_not_count(
         self, database: Database, by: dict[str, Any]
     ) -> None:
-        begun(database)
+        start_send(database)
         save_one_by_one(database, report(OBI, "failed", **by))
-        noted(database, SentRequest(OURS, 1, "m1", (OBI,)))
+        save_requests(database, SentRequest(OURS, 1, "m1", (OBI,)))
         assert outcomes(database) == {}
         assert save_one_by_one(database, report(OBI, "delivered", **by), report(ADA, "failed", **by)) == [EXCESS, NEW]
         assert outcomes(database) == {ADA: "undelivered"}
 
     def test_rejected_recipient_is_recognised_in_its_national_form(self, database: Database) -> None:
-        begun(database)
-        noted(database, SentRequest("pack", 2, "m1", (UMA,)))
+        start_send(database)
+        save_requests(database, SentRequest("pack", 2, "m1", (UMA,)))
         national = f"0{UMA[3:]}"
         told = [report(ADA, "delivered", id="m1"), report(national, "failed", id="m1"), report(OBI, "failed", id="m1")]
         assert save_one_by_one(database, *told) == [NEW, EXCESS, NEW]
 
     def test_rejected_recipient_in_national_form_is_recognised_in_the_first_report(self, database: Database) -> None:
-        begun(database)
-        noted(database, SentRequest("pack", 2, "m1", (UMA,)))
+        start_send(database)
+        save_requests(database, SentRequest("pack", 2, "m1", (UMA,)))
         assert save_one_by_one(database, report(f"0{UMA[3:]}", "failed", id="m1", region="NG")) == [EXCESS]
         assert outcomes(database) == {}
 
     def test_rejected_recipient_is_stored_as_a_hash_keyed_to_its_request(self, database: Database) -> None:
-        begun(database)
-        noted(database, self.ACCEPTED, SentRequest("other", 1, "m2", (OBI,)))
+        start_send(database)
+        save_requests(database, self.ACCEPTED, SentRequest("other", 1, "m2", (OBI,)))
         with database.connect() as connection:
             stored = connection.execute(select(requests.c.rejected)).scalars().all()
         assert len(set(stored)) == 2
         assert all(value and OBI not in value for value in stored)
 
     def test_rejected_recipient_stays_rejected_when_a_later_try_records_the_request(self, database: Database) -> None:
-        begun(database)
-        noted(database, self.ACCEPTED)
-        noted(database, SentRequest("pack", 1, "m3"))
+        start_send(database)
+        save_requests(database, self.ACCEPTED)
+        save_requests(database, SentRequest("pack", 1, "m3"))
         assert save_one_by_one(database, report(OBI, "failed", token=TWO)) == [EXCESS]
 
     def test_rejected_recipient_reported_while_the_request_is_recorded_does_not_count(self, postgres_url: str) -> None:
         with open_database(postgres_url) as database, open_database(postgres_url) as other:
-            begun(database)
+            start_send(database)
             threads: list[threading.Thread] = []
 
             def record(connection: Any) -> None:
                 if not threads:
-                    threads.append(threading.Thread(target=lambda: noted(other, self.ACCEPTED)))
+                    threads.append(threading.Thread(target=lambda: save_requests(other, self.ACCEPTED)))
                     threads[0].start()
                     threads[0].join(0.3)
 
@@ -124,8 +126,8 @@ class TestRejectedRecipient:
 class TestErasedRecipient:
     @pytest.mark.parametrize("is_tracked", [True, False])
     def test_erased_recipient_takes_the_place_of_no_other(self, database: Database, is_tracked: bool) -> None:
-        recorded(database, ADA, OBI, is_tracked=is_tracked)
-        ended(database, expected=2)
+        save_send(database, ADA, OBI, is_tracked=is_tracked)
+        finish_send(database, expected=2)
         save_one_by_one(database, report(ADA, "sent", token=TWO))
         erase(database, ADA)
         assert save_one_by_one(database, report(ADA, "delivered", token=TWO)) == [NEW]
@@ -160,7 +162,7 @@ class TestErasedRecipient:
     def test_recipient_erased_before_its_request_is_recorded_is_not_stored_by_name(self, database: Database) -> None:
         save_one_by_one(database, report(ADA, "delivered", token=TWO))
         erase(database, ADA)
-        recorded(database, ADA, OBI, is_tracked=True)
+        save_send(database, ADA, OBI, is_tracked=True)
         assert (counts(database), len(stored_recipients(database)), ADA in stored_recipients(database)) == (
             (1, 0, 1),
             2,
@@ -201,7 +203,7 @@ class TestSecondSpelling:
     def test_second_spelling_of_the_only_recipient_is_accepted(
         self, database: Database, spelling: str, is_tracked: bool
     ) -> None:
-        recorded(database, ADA, is_tracked=is_tracked)
+        save_send(database, ADA, is_tracked=is_tracked)
         if not is_tracked:
             save_one_by_one(database, report(ADA, "sent", token=ONE))
         assert save_one_by_one(database, report(spelling, "delivered", token=ONE)) == [NEW]
@@ -214,8 +216,8 @@ class TestSecondSpelling:
     def test_second_spelling_takes_the_place_of_no_other_recipient(
         self, database: Database, spellings: tuple[str, str], together: bool, is_tracked: bool
     ) -> None:
-        recorded(database, ADA, OBI, is_tracked=is_tracked)
-        ended(database, expected=2)
+        save_send(database, ADA, OBI, is_tracked=is_tracked)
+        finish_send(database, expected=2)
         told = [report(one, "delivered", token=TWO) for one in spellings]
         assert (save_reports(database, *told) if together else save_one_by_one(database, *told)) == [NEW, NEW]
         assert counts(database) == (1, 0, int(is_tracked))
@@ -225,8 +227,8 @@ class TestSecondSpelling:
     def test_second_spelling_before_the_request_is_recorded_is_the_same_recipient(self, database: Database) -> None:
         told = [report(one, "delivered", external_ref=OURS) for one in (NATIONAL_ADA, ADA, OBI)]
         save_one_by_one(database, *told)
-        begun(database)
-        noted(database, SentRequest(OURS, 2, "m1"))
+        start_send(database)
+        save_requests(database, SentRequest(OURS, 2, "m1"))
         assert outcomes(database) == {ADA: "delivered", OBI: "delivered"}
 
     def test_second_spelling_of_an_address_is_the_same_recipient(self, database: Database) -> None:
@@ -244,7 +246,7 @@ class TestSecondSpelling:
 
 
 def test_number_of_statements_beside_erased_recipients_does_not_grow_with_the_batch(database: Database) -> None:
-    token = to(*(f"23480300{number:05d}" for number in range(200)))
+    token = token_for(*(f"23480300{number:05d}" for number in range(200)))
     save_one_by_one(database, report(ADA, "delivered", token=token))
     erase(database, ADA)
     needed = []
@@ -265,9 +267,9 @@ class TestDefaultRegionChangedAfterTheRequest:
     NUMBER = NATIONAL_ADA
     BRITISH_ADA = f"44{ADA[3:]}"
 
-    @pytest.mark.parametrize("token", [to(ADA), to(ADA, OBI)], ids=["one recipient", "two"])
+    @pytest.mark.parametrize("token", [token_for(ADA), token_for(ADA, OBI)], ids=["one recipient", "two"])
     def test_national_number_read_in_another_region_is_the_recipient(self, database: Database, token: Any) -> None:
-        recorded(database, *(ADA, OBI)[: token.recipients], is_tracked=True)
+        save_send(database, *(ADA, OBI)[: token.recipients], is_tracked=True)
         incoming = report(self.NUMBER, "delivered", token=token, region="GB")
         assert incoming.report.recipient == self.BRITISH_ADA
         assert save_one_by_one(database, incoming, incoming) == [NEW, StoreResult.REPEATED]
@@ -276,16 +278,16 @@ class TestDefaultRegionChangedAfterTheRequest:
 
     def test_early_national_number_read_in_another_region_is_the_recipient(self, database: Database) -> None:
         assert save_one_by_one(database, report(self.NUMBER, "delivered", token=TWO, region="GB")) == [NEW]
-        recorded(database, ADA, OBI, is_tracked=True)
+        save_send(database, ADA, OBI, is_tracked=True)
         assert outcomes(database) == {ADA: "delivered", OBI: "in_flight"}
 
     def test_recipients_with_the_same_number_in_two_countries_stay_separate(self, database: Database) -> None:
-        recorded(database, ADA, self.BRITISH_ADA, is_tracked=True)
+        save_send(database, ADA, self.BRITISH_ADA, is_tracked=True)
         assert save_one_by_one(database, report(self.NUMBER, "failed", token=TWO, region="GB")) == [NEW]
         assert outcomes(database) == {ADA: "in_flight", self.BRITISH_ADA: "undelivered"}
 
     def test_number_that_could_be_either_of_two_recipients_is_neither(self, database: Database) -> None:
-        recorded(database, ADA, self.BRITISH_ADA, is_tracked=True)
+        save_send(database, ADA, self.BRITISH_ADA, is_tracked=True)
         incoming = report(ADA[3:], "failed", token=TWO, region="US")
         assert incoming.report.recipient == f"1{ADA[3:]}"
         assert save_one_by_one(database, incoming) == [EXCESS]

@@ -40,7 +40,17 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     record_requests,
     record_send_started,
 )
-from tests.unit.delivery.report_builders import ADA, OBI, WHEN, begun, ended, noted, report, save_reports, to
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    WHEN,
+    finish_send,
+    report,
+    save_reports,
+    save_requests,
+    start_send,
+    token_for,
+)
 
 TABLES = (reports, deliveries, requests, sends, request_counts)
 OF_THE_PAGES = (
@@ -63,9 +73,9 @@ def filled(database: Database) -> Database:
     """A store with something of everything."""
     save_reports(
         database,
-        report(ADA, "delivered", token=to(campaign="spring")),
-        report(OBI, "failed", token=to(campaign="spring"), reason="absent"),
-        report("ada@example.com", "opened", token=to(campaign="mail")),
+        report(ADA, "delivered", token=token_for(campaign="spring")),
+        report(OBI, "failed", token=token_for(campaign="spring"), reason="absent"),
+        report("ada@example.com", "opened", token=token_for(campaign="mail")),
     )
     send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
     database.write(lambda connection: record_send_started(connection, send))
@@ -127,11 +137,11 @@ class TestPruning:
     def test_rows_of_an_unfinished_campaign_stay_until_it_is_finished(self, database: Database) -> None:
         now = datetime.now(UTC)
         for campaign, conn_id in (("spring", "shop"), ("summer", "other")):
-            begun(database, campaign, conn_id)
-            made = SentRequest(to(campaign=campaign).reference, 2)
-            noted(database, made, campaign=campaign, conn_id=conn_id)
-            save_reports(database, report(ADA, "delivered", token=to(campaign=campaign), conn_id=conn_id))
-            ended(database, campaign, expected=2)
+            start_send(database, campaign, conn_id)
+            made = SentRequest(token_for(campaign=campaign).reference, 2)
+            save_requests(database, made, campaign=campaign, conn_id=conn_id)
+            save_reports(database, report(ADA, "delivered", token=token_for(campaign=campaign), conn_id=conn_id))
+            finish_send(database, campaign, expected=2)
         tables = (deliveries, requests, sends, request_counts)
 
         def rows() -> list[int]:
@@ -141,7 +151,7 @@ class TestPruning:
         full = rows()
         list(prune(database, now + timedelta(days=1), WHEN))
         assert rows() == full
-        save_reports(database, report(OBI, "failed", token=to()))
+        save_reports(database, report(OBI, "failed", token=token_for()))
         detect_events(database, dict.fromkeys(KINDS, datetime(2000, 1, 1, tzinfo=UTC)))
         list(prune(database, now + timedelta(days=1), WHEN))
         with database.connect() as connection:
@@ -184,8 +194,8 @@ class TestPruning:
 
     def test_campaign_continued_after_its_event_is_old_finishes_once(self, database: Database) -> None:
         def finish(expected: int) -> list[str]:
-            begun(database)
-            ended(database, expected=expected)
+            start_send(database)
+            finish_send(database, expected=expected)
             detect_events(database, dict.fromkeys(KINDS, datetime(2000, 1, 1, tzinfo=UTC)))
             with database.connect() as connection:
                 new = unpublished(connection)
@@ -194,8 +204,8 @@ class TestPruning:
 
         later = datetime.now(UTC) + timedelta(minutes=1)
         assert finish(0) == ["spring"]
-        begun(database)
-        ended(database, expected=2)
+        start_send(database)
+        finish_send(database, expected=2)
         list(prune(database, later, WHEN))
         assert finish(0) == []
         # Then nothing of it is left.
@@ -211,8 +221,8 @@ class TestPruning:
         list(prune(database, now - timedelta(days=90), WHEN))
         first_day = None if days is None else (now - timedelta(days=days)).date()
         database.write(lambda c: record_finished_before_prune(c, "spring", "shop", first_day))
-        begun(database)
-        ended(database, expected=0)
+        start_send(database)
+        finish_send(database, expected=0)
         detect_events(database, dict.fromkeys(KINDS, datetime(2000, 1, 1, tzinfo=UTC)))
         with database.connect() as connection:
             assert [event.campaign for event in unpublished(connection)] == finished

@@ -30,7 +30,7 @@ from tests.unit.delivery.report_builders import (
     received_report,
     report,
     save_reports,
-    to,
+    token_for,
 )
 
 OURS = "cpaas-" + "a" * 24
@@ -90,7 +90,7 @@ class TestAccountWebhookReports:
 
     def test_early_webhook_report_joins_its_campaign_by_the_message_id(self, database: Database) -> None:
         save_reports(database, report(ADA, "failed", id="m1"), report(OBI, "delivered", id="m1"))
-        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, OBI)))
         assert counts(database) == (1, 0, 0)
         save_requests(database, SentRequest("pack", 2, "m1"))
         assert outcomes(database) == {ADA: "delivered", OBI: "delivered"}
@@ -112,7 +112,7 @@ class TestAccountWebhookReports:
     def test_early_reports_under_several_names_join_with_the_strongest_status(self, database: Database) -> None:
         save_reports(database, report(ADA, "sent", external_ref=OURS), report(OBI, "failed", external_ref=OURS))
         save_reports(database, report(ADA, "delivered", id="m1"), report(UMA, "clicked", id="m1"))
-        token = to(ADA, OBI, UMA, reference=OURS)
+        token = token_for(ADA, OBI, UMA, reference=OURS)
         save_reports(database, report(ADA, "failed", token=token), report(UMA, "sent", token=token))
         for _ in range(2):
             save_requests(database, SentRequest(OURS, 3, "m1"))
@@ -162,11 +162,11 @@ class TestAccountWebhookReports:
 
 class TestTrackedRecipients:
     def test_tracked_recipients_are_in_flight_until_they_are_reported(self, database: Database) -> None:
-        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, OBI)))
         for _ in range(2):
             database.write(lambda connection: record_recipients(connection, "spring", "shop", {"pack": [ADA, OBI]}))
         assert outcomes(database) == {ADA: "delivered", OBI: "in_flight"}
-        save_reports(database, report(OBI, "failed", token=to(ADA, OBI)))
+        save_reports(database, report(OBI, "failed", token=token_for(ADA, OBI)))
         assert counts(database) == (1, 1, 0)
 
     def test_request_may_have_no_tracked_recipients(self, database: Database) -> None:
@@ -177,10 +177,12 @@ class TestTrackedRecipients:
 class TestConfirmedRequests:
     def test_request_with_a_report_is_confirmed(self, database: Database) -> None:
         save_reports(
-            database, report(ADA, "sent", token=to(ADA, OBI)), report(OBI, "failed", id="m1", token=to(ADA, OBI))
+            database,
+            report(ADA, "sent", token=token_for(ADA, OBI)),
+            report(OBI, "failed", id="m1", token=token_for(ADA, OBI)),
         )
-        save_reports(database, report(UMA, "sent", token=to(UMA, reference="other")))
-        save_reports(database, report(ADA, "sent", token=to(ADA, campaign="summer", reference="elsewhere")))
+        save_reports(database, report(UMA, "sent", token=token_for(UMA, reference="other")))
+        save_reports(database, report(ADA, "sent", token=token_for(ADA, campaign="summer", reference="elsewhere")))
         assert confirmed(database, "spring") == {"pack": "m1", "other": None}
 
     def test_unrecorded_request_is_confirmed_under_its_reference(self, database: Database) -> None:
@@ -224,7 +226,7 @@ def test_duplicate_of_a_purchase_that_was_made_counts_as_in_flight(
     database: Database, is_reported_first: bool, conn_id: str
 ) -> None:
     """In whatever case the DAG writes the connection: its webhook has one id."""
-    token = to(ADA, campaign="bought", reference="bought")
+    token = token_for(ADA, campaign="bought", reference="bought")
     duplicate = report(ADA, "duplicate", token=token)
     if is_reported_first:
         save_reports(database, duplicate)
@@ -239,7 +241,7 @@ def test_duplicate_of_a_purchase_that_was_made_counts_as_in_flight(
     for conn_id, reference in (("shop", "requested-once"), ("other", "bought")):
         save_reports(
             database,
-            report(ADA, "duplicate", token=to(ADA, campaign=reference, reference=reference), conn_id=conn_id),
+            report(ADA, "duplicate", token=token_for(ADA, campaign=reference, reference=reference), conn_id=conn_id),
         )
     assert counts(database, "requested-once") == (0, 1, 0)
     save_reports(database, report(ADA, "failed", token=token))

@@ -29,18 +29,18 @@ from tests.unit.delivery.report_builders import (
     ADA,
     OBI,
     UMA,
-    begun,
     counts,
-    ended,
-    noted,
+    finish_send,
     outcomes,
     report,
     save_reports,
-    to,
+    save_requests,
+    start_send,
+    token_for,
 )
 
 EVER = dict.fromkeys(KINDS, dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
-SURE, LOST = to(ADA, OBI, reference="sure"), CallbackToken("spring", "lost", 10)
+SURE, LOST = token_for(ADA, OBI, reference="sure"), CallbackToken("spring", "lost", 10)
 FIGURES = ("recipients", "delivered", "undelivered", "unreported")
 OTHERS = [f"23480200000{number:02}" for number in range(10)]
 
@@ -49,9 +49,9 @@ OTHERS = [f"23480200000{number:02}" for number in range(10)]
 def sent(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     """A campaign of which the service accepted a request to two; the outcome of one to ten is unknown."""
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
-    begun(database)
-    noted(database, SentRequest("sure", 2))
-    ended(database, expected=2, unknown=10)
+    start_send(database)
+    save_requests(database, SentRequest("sure", 2))
+    finish_send(database, expected=2, unknown=10)
     return database
 
 
@@ -93,38 +93,40 @@ def failed_events(database: Database, since: dt.datetime | None = None) -> list[
 
 class TestMessagesFailedEvent:
     def test_failure_of_a_request_that_was_sent_again_is_left_out(self, database: Database) -> None:
-        begun(database)
-        save_reports(database, report(ADA, "failed", token=to(ADA, reference="first")))
+        start_send(database)
+        save_reports(database, report(ADA, "failed", token=token_for(ADA, reference="first")))
         # The task may still send it again, so nothing is published yet.
         assert failed_events(database) == []
-        noted(database, SentRequest("second", 1))
-        save_reports(database, report(ADA, "sent", token=to(ADA, reference="second")))
-        ended(database, expected=1)
+        save_requests(database, SentRequest("second", 1))
+        save_reports(database, report(ADA, "sent", token=token_for(ADA, reference="second")))
+        finish_send(database, expected=1)
         assert failed_events(database) == []
-        save_reports(database, report(ADA, "failed", token=to(ADA, reference="second")))
+        save_reports(database, report(ADA, "failed", token=token_for(ADA, reference="second")))
         assert [event.facts for event in failed_events(database)] == [{"recipients": 1}]
 
     def test_failure_of_a_recipient_that_another_request_reached_is_left_out(
         self, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
-        begun(database)
-        noted(database, SentRequest("first", 2), SentRequest("second", 1))
-        save_reports(database, report(ADA, "delivered", token=to(ADA, reference="second")))
-        save_reports(database, *(report(one, "failed", token=to(ADA, OBI, reference="first")) for one in (ADA, OBI)))
+        start_send(database)
+        save_requests(database, SentRequest("first", 2), SentRequest("second", 1))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, reference="second")))
+        save_reports(
+            database, *(report(one, "failed", token=token_for(ADA, OBI, reference="first")) for one in (ADA, OBI))
+        )
         # A message of another campaign, or of another connection, is another message.
-        save_reports(database, report(OBI, "delivered", token=to(OBI, campaign="summer")))
-        save_reports(database, report(OBI, "delivered", token=to(OBI, reference="theirs"), conn_id="other"))
-        ended(database, expected=3)
+        save_reports(database, report(OBI, "delivered", token=token_for(OBI, campaign="summer")))
+        save_reports(database, report(OBI, "delivered", token=token_for(OBI, reference="theirs"), conn_id="other"))
+        finish_send(database, expected=3)
         assert [event.facts for event in failed_events(database)] == [{"recipients": 1}]
         with DeliveryEventSource("spring").open() as table:
             assert [row.values for row in table.rows(["recipient"])] == [(f"+{OBI}",)]
 
     def test_failures_of_an_unknown_request_are_published_once_the_task_has_ended(self, database: Database) -> None:
-        begun(database)
-        save_reports(database, report(ADA, "failed", token=to(ADA, OBI, reference="lost")))
+        start_send(database)
+        save_reports(database, report(ADA, "failed", token=token_for(ADA, OBI, reference="lost")))
         assert failed_events(database) == []
-        ended(database, expected=0, unknown=2)
+        finish_send(database, expected=0, unknown=2)
         assert len(failed_events(database)) == 1
 
 
@@ -164,16 +166,16 @@ class TestWaiting:
     def test_sensor_by_reference_waits_for_the_requests_of_a_later_try(self, sent: Database) -> None:
         sensor = DeliverySensor(task_id="wait", send_result="spring", deferrable=False)
         save_reports(sent, *(report(one, "delivered", token=SURE) for one in (ADA, OBI)))
-        begun(sent)
-        noted(sent, SentRequest("again", 1))
+        start_send(sent)
+        save_requests(sent, SentRequest("again", 1))
         assert sensor.poke({}) is False
-        save_reports(sent, report(UMA, "delivered", token=to(UMA, reference="again")))
+        save_reports(sent, report(UMA, "delivered", token=token_for(UMA, reference="again")))
         assert sensor.poke({})
 
     async def test_sensor_counts_a_request_that_was_resolved_later_as_accepted(self, sent: Database) -> None:
         save_reports(sent, *(report(one, "delivered", token=LOST) for one in OTHERS))
-        noted(sent, SentRequest("lost", 10, "m1"))
-        ended(sent, expected=12)
+        save_requests(sent, SentRequest("lost", 10, "m1"))
+        finish_send(sent, expected=12)
         assert await poll_trigger(accepted=12) == trigger_result("timed_out", 12, 10, 0, 0, 2)
 
 
@@ -196,8 +198,8 @@ class TestCampaignFinishedEvent:
     def test_campaign_with_mostly_unknown_recipients_finishes_once_at_its_deadline(
         self, database: Database, reported: int
     ) -> None:
-        begun(database)
-        ended(database, expected=0, unknown=500)
+        start_send(database)
+        finish_send(database, expected=0, unknown=500)
         save_reports(database, *(report(one, "delivered", token=LOST) for one in OTHERS[:reported]))
         assert finished_events(database) == []
         make_older(database, dt.timedelta(hours=73))
@@ -210,18 +212,18 @@ class TestCampaignFinishedEvent:
     def test_campaign_finishes_when_a_later_try_resolved_its_unknown_recipients(self, sent: Database) -> None:
         save_reports(sent, report(ADA, "delivered", token=SURE), report(OBI, "failed", token=SURE))
         assert finished_events(sent) == []
-        begun(sent)
-        ended(sent, expected=2)
+        start_send(sent)
+        finish_send(sent, expected=2)
         (one,) = finished_events(sent)
         assert [one.facts[name] for name in (*FIGURES, "unknown")] == [2, 1, 1, 0, 0]
 
     def test_campaign_does_not_finish_while_a_later_try_sends(self, sent: Database) -> None:
-        begun(sent)
-        noted(sent, SentRequest("lost", 10))
+        start_send(sent)
+        save_requests(sent, SentRequest("lost", 10))
         save_reports(sent, report(ADA, "delivered", token=SURE), report(OBI, "failed", token=SURE))
         save_reports(sent, *(report(one, "delivered", token=LOST) for one in OTHERS))
         assert finished_events(sent) == []
-        ended(sent, expected=12)
+        finish_send(sent, expected=12)
         assert len(finished_events(sent)) == 1
 
     def test_counts_expect_accepted_recipients_beside_reported_unknown_ones(self, sent: Database) -> None:
@@ -239,13 +241,13 @@ class TestCampaignFinishedEvent:
 
 def steps_to_count(database: Database, campaign: str, number: int) -> int:
     """Return how many thousand steps SQLite takes to count unknown requests, each of which was sent again."""
-    begun(database, campaign)
+    start_send(database, campaign)
     made = [
         SentRequest(f"{campaign}-{n}{part}", 20, state=RequestState.UNKNOWN, unknown=unknown)
         for n in range(number)
         for part, unknown in (("a", 0), ("b", 20))
     ]
-    noted(database, *made, campaign=campaign)
+    save_requests(database, *made, campaign=campaign)
     names = {request.reference: f"{campaign}{place // 2:03}" for place, request in enumerate(made)}
     rows = [
         report(f"{name}{n}@example.com", "sent", token=CallbackToken(campaign, reference, 20))
@@ -305,32 +307,33 @@ class TestStatesOfRequests:
     def partly_unknown(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
         """A campaign with a request of one that was accepted, and one of two whose outcome is unknown."""
         monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
-        begun(database)
-        noted(database, SentRequest("sure", 1), UNKNOWN)
-        ended(database, expected=1)
-        save_reports(database, report(ADA, "delivered", token=to(ADA, reference="sure")))
+        start_send(database)
+        save_requests(database, SentRequest("sure", 1), UNKNOWN)
+        finish_send(database, expected=1)
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, reference="sure")))
         return database
 
     def test_resend_of_one_request_finishes_no_campaign_for_another(self, partly_unknown: Database) -> None:
-        noted(partly_unknown, SentRequest("repeated", 1, state=RequestState.SUPERSEDED))
+        save_requests(partly_unknown, SentRequest("repeated", 1, state=RequestState.SUPERSEDED))
         save_reports(
-            partly_unknown, *(report(one, "delivered", token=to(OBI, UMA, reference="repeated")) for one in (OBI, UMA))
+            partly_unknown,
+            *(report(one, "delivered", token=token_for(OBI, UMA, reference="repeated")) for one in (OBI, UMA)),
         )
         assert finished_events(partly_unknown) == []
         assert sent_counts(partly_unknown) == (1, 2)
         save_reports(
-            partly_unknown, *(report(one, "failed", token=to(OBI, UMA, reference="lost")) for one in (OBI, UMA))
+            partly_unknown, *(report(one, "failed", token=token_for(OBI, UMA, reference="lost")) for one in (OBI, UMA))
         )
         (one,) = finished_events(partly_unknown)
         assert [one.facts[name] for name in (*FIGURES, "unknown")] == [3, 1, 2, 0, 0]
 
     def test_later_end_of_a_send_supersedes_a_request_that_it_does_not_have(self, partly_unknown: Database) -> None:
         partly_unknown.write(lambda connection: record_states(connection, "spring", "shop", [SentRequest("sure", 1)]))
-        ended(partly_unknown, expected=1)
+        finish_send(partly_unknown, expected=1)
         assert len(finished_events(partly_unknown)) == 1
 
     def test_accepted_request_stays_accepted(self, partly_unknown: Database) -> None:
-        noted(partly_unknown, SentRequest("sure", 1, state=RequestState.UNKNOWN, unknown=1))
+        save_requests(partly_unknown, SentRequest("sure", 1, state=RequestState.UNKNOWN, unknown=1))
         assert sent_counts(partly_unknown) == (1, 2)
 
     def test_report_to_the_webhook_of_an_unknown_request_counts_for_its_campaign(
@@ -359,7 +362,7 @@ class TestStatesOfRequests:
     def test_second_resolution_after_a_kill_changes_nothing(
         self, partly_unknown: Database, state: RequestState
     ) -> None:
-        save_reports(partly_unknown, report(OBI, "delivered", token=to(OBI, UMA, reference="lost")))
+        save_reports(partly_unknown, report(OBI, "delivered", token=token_for(OBI, UMA, reference="lost")))
         resolve(partly_unknown, state)
         once = sent_counts(partly_unknown), counts(partly_unknown), expected(partly_unknown)
         resolve(partly_unknown, state)
@@ -376,10 +379,10 @@ class TestStatesOfRequests:
         later_try = RecordedTask("spring", CAMPAIGN, "send_sms", "shop", *PLACE, try_number=2)
         figures = {"sent": 1, "unknown_recipients": 2}
         partly_unknown.write(lambda connection: record_progress(connection, later_try, RUNNING, figures))
-        save_reports(partly_unknown, report(OBI, "delivered", token=to(OBI, UMA, reference="lost")))
-        noted(partly_unknown, SentRequest("lost", 2))
+        save_reports(partly_unknown, report(OBI, "delivered", token=token_for(OBI, UMA, reference="lost")))
+        save_requests(partly_unknown, SentRequest("lost", 2))
         assert sensor.poke({}) is False
-        save_reports(partly_unknown, report(UMA, "failed", token=to(OBI, UMA, reference="lost")))
+        save_reports(partly_unknown, report(UMA, "failed", token=token_for(OBI, UMA, reference="lost")))
         assert sensor.poke({})
 
     def test_sensor_on_a_worker_follows_a_resolution(self, partly_unknown: Database) -> None:
@@ -393,11 +396,11 @@ class TestStatesOfRequests:
     def test_send_of_an_earlier_version_has_only_the_number_of_unknown_recipients(
         self, database: Database, state: RequestState
     ) -> None:
-        begun(database)
-        noted(database, SentRequest("sure", 1))
-        ended(database, expected=1, unknown=5)
-        save_reports(database, report(ADA, "delivered", token=to(ADA, reference="sure")))
-        save_reports(database, report(OBI, "delivered", token=to(OBI, UMA, reference="lost")))
+        start_send(database)
+        save_requests(database, SentRequest("sure", 1))
+        finish_send(database, expected=1, unknown=5)
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, reference="sure")))
+        save_reports(database, report(OBI, "delivered", token=token_for(OBI, UMA, reference="lost")))
         assert sent_counts(database) == (1, 4)
         assert resolve(database, state) == "spring"
         is_accepted = state is RequestState.ACCEPTED
@@ -413,7 +416,7 @@ class TestStatesOfRequests:
         assert sent_counts(partly_unknown) == (1, 2)
 
     def test_resolution_of_a_single_request_adds_it_to_no_other(self, database: Database) -> None:
-        begun(database, "alone")
-        noted(database, SentRequest("alone", 1), campaign="alone")
-        ended(database, "alone", expected=1)
+        start_send(database, "alone")
+        save_requests(database, SentRequest("alone", 1), campaign="alone")
+        finish_send(database, "alone", expected=1)
         assert resolve(database, RequestState.ACCEPTED, "alone") is None
