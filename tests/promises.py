@@ -726,27 +726,27 @@ _GUARDS: Mapping[str, Tests] = {
 
 _REPORTS: Mapping[str, Tests] = {
     "reached is one rule, for figures, files, sources, events, pages and the fallback": (
-        f"{_DELIVERY}tracking/test_reached.py::test_figures_agree",
+        f"{_DELIVERY}tracking/test_reached.py::test_all_figures_agree_on_a_status",
         f"{_DELIVERY}tracking/test_reached.py::test_events_and_their_source_name_only_those_that_were_not_reached",
         f"{_DELIVERY}tracking/test_reached.py::test_next_channel_leaves_out_only_those_that_were_reached",
     ),
     "a campaign is finished once its task has ended and each accepted or unknown recipient is final": (
-        f"{_DELIVERY}tracking/test_unknown_requests.py::TestACampaign::test_waits_for_recipients_of_unknown_outcome",
-        f"{_DELIVERY}tracking/test_unknown_requests.py::TestACampaign::test_is_not_finished_while_accepted_recipients_are_open",
-        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_is_not_told_while_the_task_goes_on",
-        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_erasure_of_the_last_open_recipient_starts_no_dag",
+        f"{_DELIVERY}tracking/test_unknown_requests.py::TestCampaignFinishedEvent::test_campaign_does_not_finish_while_unknown_recipients_are_unreported",
+        f"{_DELIVERY}tracking/test_unknown_requests.py::TestCampaignFinishedEvent::test_campaign_does_not_finish_while_accepted_recipients_are_unreported",
+        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinishedEvent::test_campaign_does_not_finish_while_its_task_runs",
+        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinishedEvent::test_erasure_of_the_last_open_recipient_starts_no_dag",
     ),
     "a report answered 200 is stored": (
-        f"{_DELIVERY}receiver/test_app.py::TestKept::test_it_is_in_the_store_as_it_came_when_the_answer_is_there",
-        f"{_DELIVERY}receiver/test_app.py::TestRefused::test_503_when_the_store_fails_and_200_when_it_is_well_again",
-        f"{_DELIVERY}receiver/test_writer.py::test_each_is_told_what_became_of_its_own",
-        f"{_DELIVERY}receiver/test_writer.py::test_closing_stores_what_is_in_hand_and_takes_no_more",
+        f"{_DELIVERY}receiver/test_app.py::TestAcceptedReport::test_report_is_stored_as_received_before_the_response",
+        f"{_DELIVERY}receiver/test_app.py::TestRefusedRequest::test_503_while_the_database_fails_and_200_afterwards",
+        f"{_DELIVERY}receiver/test_writer.py::test_each_sender_gets_the_result_of_its_own_report",
+        f"{_DELIVERY}receiver/test_writer.py::test_close_stores_pending_reports_and_accepts_no_more",
     ),
     "a report belongs to the connection whose token or signature proved it": (
-        f"{_DELIVERY}receiver/test_app.py::TestCallback::test_404_a_ticket_of_another_connection",
-        f"{_DELIVERY}receiver/test_app.py::TestWebhook::test_401_for_another_secret_or_another_body",
-        f"{_DELIVERY}callbacks/test_tokens.py::TestReading::test_one_of_another_connection_is_refused",
-        f"{_DELIVERY}receiver/test_connections.py::test_over_http_a_secret_reports_on_its_own_connection_alone",
+        f"{_DELIVERY}receiver/test_app.py::TestCallbackEndpoint::test_404_if_the_token_is_of_another_connection",
+        f"{_DELIVERY}receiver/test_app.py::TestWebhookEndpoint::test_401_if_the_signature_is_of_another_secret_or_body",
+        f"{_DELIVERY}callbacks/test_tokens.py::TestVerifyToken::test_token_of_another_connection_is_refused",
+        f"{_DELIVERY}receiver/test_connections.py::test_secret_over_http_reports_only_on_its_connection",
     ),
     "one response is no verdict for all waits that share a poller": (
         "tests/unit/triggers/test_otp_poller.py::TestEnds::test_stray_rejection_ends_no_wait",
@@ -756,41 +756,41 @@ _REPORTS: Mapping[str, Tests] = {
     "once a report and its request are both committed the report counts, whatever their order": (
         f"{_DELIVERY}tracking/test_report_beside_record.py::test_report_counts_whichever_transaction_is_held_at_whichever_statement",
         f"{_DELIVERY}tracking/test_report_beside_record.py::test_thousands_of_reports_beside_their_records_are_all_counted",
-        f"{_DELIVERY}tracking/model/test_scenes.py::test_scene_comes_out_as_promised",
+        f"{_DELIVERY}tracking/model/test_scenes.py::test_scenario_is_shown_as_promised",
     ),
     "a report changes nothing of another campaign or connection": (
         f"{_DELIVERY}tracking/test_conditions.py::test_condition_is_about_the_row_of_the_outer_query_at_any_depth",
         f"{_DELIVERY}tracking/test_conditions.py::TestOtherCampaigns::test_report_of_another_campaign_changes_no_recipient",
-        f"{_DELIVERY}receiver/test_connections.py::TestAReportOfAnotherConnection::test_of_the_same_message_changes_nothing",
-        f"{_DELIVERY}receiver/test_connections.py::TestAReportOfAnotherConnection::test_by_a_callback_url_of_its_own_changes_nothing",
+        f"{_DELIVERY}receiver/test_connections.py::TestReportOfAnotherConnection::test_webhook_report_of_another_connection_changes_nothing",
+        f"{_DELIVERY}receiver/test_connections.py::TestReportOfAnotherConnection::test_callback_report_of_another_connection_changes_nothing",
     ),
     "a recipient that was rejected or erased takes the place of no other": (
-        f"{_DELIVERY}tracking/test_request_recipients.py::TestRejectedRecipient::test_does_not_end_the_wait_for_the_accepted_one",
-        f"{_DELIVERY}tracking/test_request_recipients.py::TestErasedRecipient::test_takes_the_place_of_nobody_else",
-        f"{_DELIVERY}tracking/test_request_recipients.py::TestSecondSpelling::test_squeezes_out_no_third_person",
+        f"{_DELIVERY}tracking/test_request_recipients.py::TestRejectedRecipient::test_rejected_recipient_does_not_end_the_wait_for_the_accepted_one",
+        f"{_DELIVERY}tracking/test_request_recipients.py::TestErasedRecipient::test_erased_recipient_takes_the_place_of_no_other",
+        f"{_DELIVERY}tracking/test_request_recipients.py::TestSecondSpelling::test_second_spelling_takes_the_place_of_no_other_recipient",
     ),
     "a permanent failure is a word or code about the recipient, and too many at once list no recipient": (
         f"{_DELIVERY}tracking/test_failure_reasons.py::test_reason_about_the_recipient_is_listed",
         f"{_DELIVERY}tracking/test_failure_reasons.py::test_reason_that_is_not_about_the_recipient_is_not_listed",
-        f"{_DELIVERY}tracking/test_report_entries.py::TestBrake::test_more_than_a_small_share_lists_nobody",
-        f"{_DELIVERY}tracking/test_report_entries.py::TestBrake::test_it_holds_in_any_order_of_requests_and_reports",
+        f"{_DELIVERY}tracking/test_report_entries.py::TestBrakeOfCampaign::test_campaign_with_too_many_failures_lists_no_recipient",
+        f"{_DELIVERY}tracking/test_report_entries.py::TestBrakeOfCampaign::test_campaign_brake_holds_in_any_order_of_requests_and_reports",
     ),
     "what a report added to the suppression list a later report takes back, and manual entries stay": (
-        f"{_DELIVERY}tracking/test_report_entries.py::TestReached::test_newest_report_decides_in_every_order",
-        f"{_DELIVERY}tracking/test_report_entries.py::TestReached::test_entry_of_a_person_stays",
+        f"{_DELIVERY}tracking/test_report_entries.py::TestNewestReport::test_newest_report_decides_in_every_order",
+        f"{_DELIVERY}tracking/test_report_entries.py::TestNewestReport::test_manual_entry_stays_after_a_delivery",
     ),
     "one recipient is one row, however a number is written": (
-        f"{_DELIVERY}test_reports.py::TestRecipients::test_one_recipient_is_filed_in_one_way",
-        f"{_DELIVERY}tracking/test_request_recipients.py::TestSecondSpelling::test_squeezes_out_no_third_person",
+        f"{_DELIVERY}test_reports.py::TestNormaliseRecipient::test_recipient_is_normalised_to_one_form",
+        f"{_DELIVERY}tracking/test_request_recipients.py::TestSecondSpelling::test_second_spelling_takes_the_place_of_no_other_recipient",
     ),
     "erasing removes the data of one recipient and of no other recipient": (
-        f"{_DELIVERY}tracking/test_erasure.py::TestWho::test_a_number_goes_and_the_counts_stay",
-        f"{_DELIVERY}tracking/test_erasure.py::TestWho::test_what_is_not_understood_deletes_nothing",
-        f"{_DELIVERY}tracking/test_erasure.py::TestWho::test_an_address_goes_whatever_its_case_and_none_that_ends_like_it",
-        f"{_DELIVERY}tracking/test_erasure.py::TestWho::test_of_everybody_else_nothing_is_lost",
-        f"{_DELIVERY}tracking/test_erasure.py::TestForms::test_a_report_goes_that_writes_the_number_in_any_form",
-        f"{_DELIVERY}tracking/test_erasure.py::TestForms::test_a_report_stays_that_only_looks_like_it",
-        f"{_DELIVERY}tracking/test_erasure.py::TestFile::test_nothing_is_left_in_the_file_and_its_log",
+        f"{_DELIVERY}tracking/test_erasure.py::TestRecipientToErase::test_erased_number_is_removed_and_the_counts_stay",
+        f"{_DELIVERY}tracking/test_erasure.py::TestRecipientToErase::test_unreadable_recipient_is_an_error_and_nothing_is_deleted",
+        f"{_DELIVERY}tracking/test_erasure.py::TestRecipientToErase::test_address_is_erased_in_any_case_and_longer_addresses_stay",
+        f"{_DELIVERY}tracking/test_erasure.py::TestRecipientToErase::test_erasure_of_an_unknown_number_deletes_nothing",
+        f"{_DELIVERY}tracking/test_erasure.py::TestNotationsOfTheRecipient::test_report_with_the_number_in_any_form_is_deleted",
+        f"{_DELIVERY}tracking/test_erasure.py::TestNotationsOfTheRecipient::test_report_with_a_similar_number_or_address_stays",
+        f"{_DELIVERY}tracking/test_erasure.py::TestDatabaseFile::test_erased_number_is_gone_from_the_file_and_its_log",
     ),
     "a task whose receiver has another database refuses to send; one that cannot reach it sends with a warning": (
         f"{_AIRFLOW}delivery/test_callbacks.py::TestUnreachableReceiver::test_receiver_on_another_database_fails_the_task_and_nothing_is_sent",
@@ -815,14 +815,14 @@ _REPORTS: Mapping[str, Tests] = {
         "tests/unit/triggers/test_delivery.py::TestDatabaseFailures::test_failing_database_is_logged_once_and_does_not_end_the_wait",
     ),
     "the highest rank decides a recipient's status, not the latest report": (
-        f"{_DELIVERY}tracking/test_report_store.py::TestTheStateOfARecipient::test_goes_by_rank_whatever_comes_first",
-        f"{_DELIVERY}tracking/test_report_store.py::TestTheStateOfARecipient::test_delivered_and_failed_is_a_conflict",
-        f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_a_repeat_changes_nothing_but_its_count",
+        f"{_DELIVERY}tracking/test_report_store.py::TestRecipientStatus::test_status_with_the_highest_rank_counts_in_any_order",
+        f"{_DELIVERY}tracking/test_report_store.py::TestRecipientStatus::test_recipient_with_a_delivery_and_a_failure_is_a_conflict",
+        f"{_DELIVERY}tracking/test_report_store.py::TestStoring::test_duplicate_report_raises_only_its_count",
     ),
     "a campaign finishes once, whatever is reported later": (
-        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_is_told_once_whatever_comes_later",
-        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_is_told_after_a_time_with_those_open_of_whom_nothing_is_known",
-        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_of_many_is_found_by_many_processes_once",
+        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinishedEvent::test_campaign_finishes_once_despite_later_reports",
+        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinishedEvent::test_campaign_finishes_at_its_deadline_with_unreported_recipients",
+        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinishedEvent::test_concurrent_scans_find_each_event_once",
     ),
     "no event is published twice": (
         f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_starts_no_second_run_if_the_publication_was_not_recorded",
@@ -830,7 +830,7 @@ _REPORTS: Mapping[str, Tests] = {
     ),
     "no event is lost in a burst: one run for each campaign that finished": (
         f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_starts_one_run_for_each_campaign_that_finished",
-        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_of_more_than_are_found_at_a_time_leaves_none_out",
+        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinishedEvent::test_more_finished_campaigns_than_one_query_finds_are_all_found",
     ),
     "a paused DAG catches up when it is unpaused": (
         f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_unpaused_dag_runs_for_events_published_while_it_was_paused",
@@ -838,19 +838,19 @@ _REPORTS: Mapping[str, Tests] = {
         f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_new_dag_does_not_run_for_events_that_others_missed",
     ),
     "a recipient of a request is in one batch of a kind, and in no failure if the campaign had reached it": (
-        f"{_DELIVERY}tracking/test_events.py::TestBatches::test_leave_out_who_was_reached_after_all",
-        f"{_DELIVERY}tracking/test_events.py::TestReachedByAnotherRequest::test_whatever_spelling_each_has",
-        f"{_DELIVERY}tracking/test_events.py::TestBatches::test_hold_what_failed_since_the_last_one",
-        f"{_DELIVERY}tracking/test_events.py::TestBatches::test_leave_nobody_out_when_there_are_too_many_for_one",
-        f"{_DELIVERY}tracking/test_events.py::TestBatches::test_are_never_torn_apart",
+        f"{_DELIVERY}tracking/test_events.py::TestEventBatches::test_recipient_with_a_failure_and_a_delivery_is_in_no_batch",
+        f"{_DELIVERY}tracking/test_events.py::TestRecipientReachedByAnotherRequest::test_recipient_that_another_request_reached_in_any_spelling_is_no_failure",
+        f"{_DELIVERY}tracking/test_events.py::TestEventBatches::test_batch_has_the_failures_since_the_last_one",
+        f"{_DELIVERY}tracking/test_events.py::TestEventBatches::test_failures_beyond_the_size_of_a_batch_are_in_the_next_ones",
+        f"{_DELIVERY}tracking/test_events.py::TestEventBatches::test_batch_is_never_split",
     ),
     "events hold counts and references, never a number or an address": (
         f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_events_hold_no_number_and_no_address",
     ),
     "`DeliveryEventSource` has the recipients of the event and nobody else's": (
-        f"{_DELIVERY}tracking/test_events.py::TestConcerned::test_are_those_a_campaign_did_not_reach",
-        f"{_DELIVERY}tracking/test_events.py::TestConcerned::test_are_those_of_a_batch_still_not_reached",
-        f"{_DELIVERY}receiver/test_connections.py::TestWhatIsStarted::test_nobody_but_its_own_recipients_is_in_a_campaign_s_source",
+        f"{_DELIVERY}tracking/test_events.py::TestDeliveryEventSource::test_source_of_a_campaign_has_the_recipients_it_did_not_reach",
+        f"{_DELIVERY}tracking/test_events.py::TestDeliveryEventSource::test_source_of_a_batch_has_its_recipients_that_are_still_not_reached",
+        f"{_DELIVERY}receiver/test_connections.py::TestEventsOfTwoConnections::test_event_source_has_only_recipients_reported_on_its_connection",
     ),
     "a request that a person resolves counts as resolved": (
         f"{_AIRFLOW}delivery/test_unknown_campaigns.py::test_manual_resolution_ends_the_wait_of_the_campaign",
@@ -864,7 +864,7 @@ _REPORTS: Mapping[str, Tests] = {
         f"{_AIRFLOW}delivery/test_sensor.py::TestAwaitedRecipients::test_mapped_instances_wait_for_their_own",
     ),
     "with `track_recipients` a report about any other recipient changes nothing": (
-        f"{_DELIVERY}tracking/test_membership.py::TestACallbackUrl::test_speaks_for_those_alone_whom_its_request_is_known_to_have",
+        f"{_DELIVERY}tracking/test_membership.py::TestCallbackUrl::test_callback_url_accepts_only_the_tracked_recipients",
         f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_track_recipients_records_the_recipients",
     ),
     "without `callback_url`, or with a `callback` of your own, reports arrive only by the account's webhook": (
@@ -910,9 +910,9 @@ _DEFAULTS: Mapping[str, Tests] = {
         "tests/unit/test_defaults.py::test_limits_of_the_receiver",
     ),
     "the receiver accepts a body of up to 256 KiB, and refuses a longer one or one that takes more than 10 seconds": (
-        f"{_DELIVERY}receiver/test_app.py::TestRefused::test_413_a_body_that_says_it_is_too_large",
-        f"{_DELIVERY}receiver/test_app.py::TestRefused::test_408_a_body_that_does_not_come",
-        f"{_DELIVERY}receiver/test_app.py::TestKept::test_the_largest_body_there_may_be",
+        f"{_DELIVERY}receiver/test_app.py::TestRefusedRequest::test_413_if_the_content_length_is_too_large",
+        f"{_DELIVERY}receiver/test_app.py::TestRefusedRequest::test_408_if_the_body_does_not_arrive",
+        f"{_DELIVERY}receiver/test_app.py::TestAcceptedReport::test_largest_allowed_body_is_accepted",
         "tests/unit/test_defaults.py::test_limits_of_the_receiver",
     ),
     "too many recipients for one request are refused, and the error names the campaign operator": (
@@ -1418,20 +1418,20 @@ _LISTS: Mapping[str, Tests] = {
         f"{_AIRFLOW}campaigns/test_keys.py::TestDatabases::test_campaign_without_key_and_suppression_list_sends_with_another_database",
     ),
     "an entry from a report holds for the connection that proved the report": (
-        f"{_DELIVERY}tracking/test_permanent_failures.py::TestWhose::test_other_connection_s_list_is_not_changed",
+        f"{_DELIVERY}tracking/test_permanent_failures.py::TestListedRecipient::test_list_of_another_connection_is_not_changed",
         f"{_AIRFLOW}operators/test_suppressions.py::TestSingleSends::test_entry_of_another_channel_or_connection_does_not_count",
     ),
     "an address that bounces after delivery is added, and a number is not if the same message was delivered before": (
-        f"{_DELIVERY}tracking/test_permanent_failures.py::TestWhose::test_address_that_bounced_after_delivery_is_listed",
-        f"{_DELIVERY}tracking/test_permanent_failures.py::TestWhose::test_recipient_that_the_message_was_delivered_to_is_not_listed",
+        f"{_DELIVERY}tracking/test_permanent_failures.py::TestListedRecipient::test_address_that_bounced_after_delivery_is_listed",
+        f"{_DELIVERY}tracking/test_permanent_failures.py::TestListedRecipient::test_recipient_that_the_message_was_delivered_to_is_not_listed",
     ),
     "if you remove a recipient from the list, earlier reports do not add it again": (
-        f"{_DELIVERY}tracking/test_permanent_failures.py::TestWhose::test_repeat_after_a_removal_lists_nobody",
-        f"{_DELIVERY}tracking/test_report_entries.py::TestBrake::test_failure_behind_a_brake_is_removed_only_with_its_entry",
+        f"{_DELIVERY}tracking/test_permanent_failures.py::TestListedRecipient::test_duplicate_report_after_a_removal_lists_no_recipient",
+        f"{_DELIVERY}tracking/test_report_entries.py::TestBrakeOfCampaign::test_failure_behind_a_brake_is_removed_only_with_its_entry",
     ),
     "the single sends of a connection have the same brake": (
-        f"{_DELIVERY}tracking/test_report_entries.py::TestBrakeOfSingleSends::test_more_than_a_small_share_lists_nobody",
-        f"{_DELIVERY}tracking/test_brake_kept.py::TestBrakeOfSingleSends::test_brake_is_pruned_although_later_failures_stay",
+        f"{_DELIVERY}tracking/test_report_entries.py::TestBrakeOfSingleSends::test_single_sends_with_too_many_failures_list_no_recipient",
+        f"{_DELIVERY}tracking/test_brake_kept.py::TestBrakeOfSingleSends::test_single_send_brake_is_pruned_although_later_failures_stay",
     ),
     "an import is refused as a whole if one of its rows cannot be read": (
         f"{_AIRFLOW}cli/test_suppressions.py::test_rows_that_cannot_be_read_keep_a_file_out_unless_they_are_skipped",
@@ -1547,12 +1547,12 @@ _PRIVACY: Mapping[str, Tests] = {
         "tests/unit/sources/test_results_file.py::TestModes::test_results_file_is_readable_by_owner_only",
         f"{_DATABASE}test_database.py::test_new_files_are_private_to_the_owner",
         f"{_DATABASE}test_open_lock.py::test_write_ahead_log_and_shared_memory_are_private",
-        "tests/unit/contacts/key_map/test_map_files.py::TestFile::test_only_its_owner_may_read_it",
+        "tests/unit/contacts/key_map/test_map_files.py::TestExportedFile::test_exported_file_is_readable_by_its_owner_only",
     ),
     "the key map stores no key, number, address or text": (
         f"{_AIRFLOW}contacts/test_rejected.py::test_no_column_of_the_database_holds_a_key_or_a_cell",
         "tests/unit/contacts/key_map/test_key_map.py::test_hashes_of_a_contact_depend_on_the_secret_of_its_map",
-        "tests/unit/contacts/key_map/test_map_files.py::TestFile::test_it_shows_no_key_and_no_formula",
+        "tests/unit/contacts/key_map/test_map_files.py::TestExportedFile::test_exported_file_has_no_key_and_no_formula",
         f"{_AIRFLOW}contacts/test_rejected.py::test_key_and_cells_that_the_service_quotes_are_not_stored",
     ),
     "a client and a connection do not show their secrets": (
@@ -1561,15 +1561,15 @@ _PRIVACY: Mapping[str, Tests] = {
         f"{_API}test_settings.py::test_password_in_the_proxy_is_refused_and_not_shown",
     ),
     "an erasure starts no DAG": (
-        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_erasure_of_the_last_open_recipient_starts_no_dag",
-        f"{_DELIVERY}tracking/test_erasure.py::TestInFlight::test_no_dag_is_started_on_it",
+        f"{_DELIVERY}tracking/test_events.py::TestCampaignFinishedEvent::test_erasure_of_the_last_open_recipient_starts_no_dag",
+        f"{_DELIVERY}tracking/test_erasure.py::TestRecipientInFlight::test_erasure_of_a_recipient_in_flight_publishes_no_event",
     ),
     "an erased recipient in flight is waited for no longer": (
-        f"{_DELIVERY}tracking/test_erasure.py::TestInFlight::test_who_is_erased_in_flight_is_waited_for_no_longer",
+        f"{_DELIVERY}tracking/test_erasure.py::TestRecipientInFlight::test_recipient_erased_in_flight_is_no_longer_waited_for",
         f"{_AIRFLOW}delivery/test_sensor.py::TestAwaitedRecipients::test_recipient_erased_in_flight_is_no_longer_waited_for",
     ),
     "an erasure deletes a stored report that cannot be searched whole, and goes on": (
-        f"{_DELIVERY}tracking/test_erasure.py::TestOddBodies::test_body_that_breaks_the_search_is_deleted_and_the_erasure_goes_on",
+        f"{_DELIVERY}tracking/test_erasure.py::TestUnusualBodies::test_body_that_breaks_the_search_is_deleted_and_the_erasure_goes_on",
     ),
     "an erasure keeps an opt-out and a complaint, and removes counted messages and bounces": (
         f"{_DATABASE}recipients/test_suppressions.py::TestChanging::test_erasure_keeps_opt_out_and_complaint",
@@ -1590,41 +1590,41 @@ _PRIVACY: Mapping[str, Tests] = {
     ),
     "rows stay at least for `callback_days`, and what an unfinished campaign needs stays until it is finished": (
         f"{_DELIVERY}test_pruner.py::test_reports_stay_as_long_as_callback_urls_take_reports",
-        f"{_DELIVERY}tracking/test_retention.py::TestPruning::test_leaves_what_an_unfinished_campaign_needs_until_it_is_finished",
+        f"{_DELIVERY}tracking/test_retention.py::TestPruning::test_rows_of_an_unfinished_campaign_stay_until_it_is_finished",
     ),
     "alerts that no notification has reported are deleted after the retention, and newer ones stay": (
-        f"{_DELIVERY}tracking/test_retention.py::TestPruning::test_leaves_alerts_that_no_notification_has_reported_unless_they_are_old",
+        f"{_DELIVERY}tracking/test_retention.py::TestPruning::test_unreported_alerts_stay_unless_they_are_old",
     ),
 }
 
 _RECEIVER: Mapping[str, Tests] = {
     "without a signature or with a forged token nothing is stored, and nothing of the body is read": (
-        f"{_DELIVERY}receiver/test_crowded.py::TestUnproved::test_401_without_a_signature_before_any_of_the_body",
-        f"{_DELIVERY}receiver/test_crowded.py::TestUnproved::test_404_with_a_forged_token_before_any_of_the_body",
+        f"{_DELIVERY}receiver/test_crowded.py::TestUnverifiedRequest::test_401_without_a_well_formed_signature_before_the_body_is_sent",
+        f"{_DELIVERY}receiver/test_crowded.py::TestUnverifiedRequest::test_404_with_a_forged_token_before_the_body_is_sent",
     ),
     "a callback URL expires, and has a quota": (
-        f"{_DELIVERY}receiver/test_bounds.py::TestExpiry::test_404_a_url_that_is_older_than_reports_are_kept",
-        f"{_DELIVERY}receiver/test_bounds.py::TestQuota::test_it_holds_over_all_processes",
+        f"{_DELIVERY}receiver/test_bounds.py::TestExpiredCallbackUrl::test_404_if_the_callback_url_is_older_than_its_lifetime",
+        f"{_DELIVERY}receiver/test_bounds.py::TestReportQuota::test_report_limit_holds_across_report_stores",
     ),
     "the webhook is closed while one of its two settings is missing": (
-        f"{_DELIVERY}receiver/test_app.py::TestWebhook::test_404_while_either_half_is_unset_and_open_at_once_when_it_is_set",
+        f"{_DELIVERY}receiver/test_app.py::TestWebhookEndpoint::test_404_while_a_webhook_setting_is_missing_and_200_once_both_are_set",
     ),
     "the receiver answers 503 while the database fails, and stores again afterwards": (
-        f"{_DELIVERY}receiver/test_app.py::TestRefused::test_503_when_the_store_fails_and_200_when_it_is_well_again",
-        f"{_DELIVERY}receiver/test_bounds.py::TestMovedStore::test_503_while_the_file_is_away_and_200_into_the_one_that_is_put_there",
+        f"{_DELIVERY}receiver/test_app.py::TestRefusedRequest::test_503_while_the_database_fails_and_200_afterwards",
+        f"{_DELIVERY}receiver/test_bounds.py::TestMovedDatabase::test_503_while_the_database_file_is_missing_and_200_with_its_replacement",
     ),
     "the receiver accepts a new secret within a minute, and a removed one no longer": (
-        f"{_DELIVERY}receiver/test_secrets_cache.py::TestDoubt::test_a_rotation_is_seen_by_the_first_that_does_not_fit",
-        f"{_DELIVERY}receiver/test_secrets_cache.py::TestReading::test_one_that_was_deleted_is_gone_within_a_minute",
-        f"{_DELIVERY}receiver/test_secrets_cache.py::TestReading::test_replaced_secret_verifies_for_a_minute_at_most_however_often_it_is_asked_for",
+        f"{_DELIVERY}receiver/test_secrets_cache.py::TestRefreshAfterMismatch::test_new_secret_is_found_after_the_first_mismatch",
+        f"{_DELIVERY}receiver/test_secrets_cache.py::TestReadingConnections::test_deleted_connection_is_gone_after_a_minute",
+        f"{_DELIVERY}receiver/test_secrets_cache.py::TestReadingConnections::test_replaced_secret_is_returned_for_at_most_a_minute_despite_lookups",
         f"{_DELIVERY}receiver/test_app.py::TestReplacedSecret::test_replaced_secret_is_refused_after_a_report_under_the_new_one",
         f"{_DELIVERY}receiver/test_app.py::TestReplacedSecret::test_replaced_secret_is_refused_once_the_connection_is_read_again",
-        f"{_DELIVERY}callbacks/test_tokens.py::TestRotation::test_a_secret_that_is_no_longer_listed_verifies_nothing",
+        f"{_DELIVERY}callbacks/test_tokens.py::TestSecretRotation::test_secret_that_is_no_longer_listed_verifies_nothing",
     ),
     "slow senders and crowds on one connection keep no other report out": (
-        f"{_DELIVERY}receiver/test_crowded.py::TestSlow::test_slow_ones_make_room_for_a_report_that_is_there",
-        f"{_DELIVERY}receiver/test_crowded.py::TestSlow::test_a_crowd_on_one_connection_leaves_the_others_free",
-        f"{_DELIVERY}receiver/test_connection_limits.py::test_half_open_connections_keep_nobody_out",
+        f"{_DELIVERY}receiver/test_crowded.py::TestSlowSenders::test_slow_senders_are_displaced_by_complete_reports",
+        f"{_DELIVERY}receiver/test_crowded.py::TestSlowSenders::test_slow_senders_on_one_connection_do_not_block_others",
+        f"{_DELIVERY}receiver/test_connection_limits.py::test_half_open_connections_do_not_block_other_clients",
     ),
     "each response under `/cpaas` has `no-store` and `nosniff`, errors included": (
         f"{_DELIVERY}receiver/test_response_headers.py::test_every_status_of_an_endpoint_has_the_headers",
@@ -1632,22 +1632,22 @@ _RECEIVER: Mapping[str, Tests] = {
         f"{_AIRFLOW}pages/test_responses.py::test_all_routes_have_the_headers_for_any_caller",
     ),
     "a replay of a pruned report, and a duplicate, start nothing": (
-        f"{_DELIVERY}receiver/test_bounds.py::TestExpiry::test_a_replay_of_what_was_pruned_is_recognised_and_starts_nothing",
-        f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_a_repeat_changes_nothing_but_its_count",
+        f"{_DELIVERY}receiver/test_bounds.py::TestExpiredCallbackUrl::test_replay_of_a_pruned_report_is_refused_and_not_stored",
+        f"{_DELIVERY}tracking/test_report_store.py::TestStoring::test_duplicate_report_raises_only_its_count",
     ),
     "a callback URL speaks for no more recipients than its request has": (
-        f"{_DELIVERY}tracking/test_membership.py::TestACallbackUrl::test_speaks_for_no_more_recipients_than_its_request_has",
-        f"{_DELIVERY}tracking/test_membership.py::TestACallbackUrl::test_starts_nothing_by_more_than_its_request_has",
+        f"{_DELIVERY}tracking/test_membership.py::TestCallbackUrl::test_callback_url_accepts_no_more_recipients_than_its_request_has",
+        f"{_DELIVERY}tracking/test_membership.py::TestCallbackUrl::test_reports_beyond_the_recipients_of_a_request_publish_no_event",
     ),
     "one report that the database rejects costs the others of its transaction nothing": (
-        f"{_DELIVERY}receiver/test_rejected_data.py::test_one_rejected_report_costs_the_others_of_its_group_commit_nothing",
+        f"{_DELIVERY}receiver/test_rejected_data.py::test_rejected_report_does_not_affect_others_of_its_group_commit",
     ),
     "a new secret in front and the old one behind it verify, in any order of workers and receiver": (
-        f"{_DELIVERY}receiver/test_app.py::TestCallback::test_every_secret_that_is_listed_verifies",
-        f"{_DELIVERY}callbacks/test_tokens.py::TestRotation::test_the_first_secret_signs_and_all_verify",
+        f"{_DELIVERY}receiver/test_app.py::TestCallbackEndpoint::test_each_listed_secret_verifies_a_report",
+        f"{_DELIVERY}callbacks/test_tokens.py::TestSecretRotation::test_each_listed_secret_verifies",
     ),
     "the receiver does not get the API key or the client certificate": (
-        f"{_DELIVERY}callbacks/test_receiver_check.py::test_the_key_of_the_account_is_not_shown_to_it",
+        f"{_DELIVERY}callbacks/test_receiver_check.py::test_handshake_sends_a_token_and_not_the_secret",
         f"{_DELIVERY}callbacks/test_receiver_check.py::test_receiver_does_not_get_the_client_certificate_of_the_service",
     ),
 }
@@ -1894,14 +1894,14 @@ BOTH_DATABASES: Tests = (
     "tests/unit/database/test_leases.py::test_process_that_lost_its_lease_stores_nothing_more",
     "tests/unit/database/recipients/test_lookups.py::test_lookups_are_returned_while_they_are_recent",
     "tests/unit/database/test_bulk.py::test_every_row_is_stored_as_sqlalchemy_would_store_it",
-    f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_a_report_is_kept_and_counted",
-    f"{_DELIVERY}tracking/test_report_store.py::TestWhatIsKept::test_reports_of_two_connections_are_two",
-    f"{_DELIVERY}tracking/test_report_store.py::test_several_at_once_count_everybody_once",
-    f"{_DELIVERY}tracking/test_sent_requests.py::TestWhatSendersNote::test_a_later_try_goes_on_with_the_same_send",
-    f"{_DELIVERY}tracking/test_counts.py::test_each_campaign_is_counted_by_what_became_of_its_recipients",
-    f"{_DELIVERY}tracking/test_events.py::TestCampaignFinished::test_is_told_once_everybody_is_known_to_be_reached_or_not",
-    f"{_DELIVERY}tracking/test_retention.py::TestPruning::test_deletes_what_is_old_and_nothing_else",
-    f"{_DELIVERY}tracking/test_erasure.py::TestWho::test_a_number_goes_and_the_counts_stay",
+    f"{_DELIVERY}tracking/test_report_store.py::TestStoring::test_report_is_stored_and_counted",
+    f"{_DELIVERY}tracking/test_report_store.py::TestStoring::test_same_report_on_two_connections_is_new_on_each",
+    f"{_DELIVERY}tracking/test_report_store.py::test_concurrent_stores_count_each_recipient_once",
+    f"{_DELIVERY}tracking/test_sent_requests.py::TestRecordingSends::test_later_try_continues_the_same_send",
+    f"{_DELIVERY}tracking/test_counts.py::test_campaign_is_counted_by_the_statuses_of_its_recipients",
+    f"{_DELIVERY}tracking/test_events.py::TestCampaignFinishedEvent::test_campaign_finishes_once_every_recipient_has_a_final_status",
+    f"{_DELIVERY}tracking/test_retention.py::TestPruning::test_only_rows_older_than_the_retention_are_deleted",
+    f"{_DELIVERY}tracking/test_erasure.py::TestRecipientToErase::test_erased_number_is_removed_and_the_counts_stay",
 )
 
 _CONTACTS = f"{_AIRFLOW}operators/test_contacts.py::"

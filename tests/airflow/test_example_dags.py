@@ -17,7 +17,7 @@ import pytest
 
 from cpaas_sandbox.core.default_data import COLUMNS
 from tests.airflow.harness.examples import EXAMPLES
-from tests.unit.delivery.report_builders import report, save_reports, to
+from tests.unit.delivery.report_builders import report, save_reports, token_for
 from tests.waiting import until
 
 DAG_IDS = {
@@ -278,7 +278,7 @@ class TestUnreachableContacts:
         # The first is no contact yet.
         warehouse.add(50)
         became = {"2348035550050": "undelivered", "2348035550004": "undelivered", "2348035550005": "delivered"}
-        reported = to(*became, campaign="spring")
+        reported = token_for(*became, campaign="spring")
         with open_database() as store:
             save_reports(store, *(report(number, state, token=reported) for number, state in became.items()))
         done = run_example("unreachable_contacts", campaign="spring")
@@ -434,7 +434,7 @@ class TestEmailUndelivered:
         return str(file)
 
     def report_on(self, store, **states):
-        token = to(*states, campaign="spring")
+        token = token_for(*states, campaign="spring")
         save_reports(store, *(report(number.removeprefix("n"), state, token=token) for number, state in states.items()))
 
     def test_emails_recipients_of_undelivered_sms(self, run_example, sandbox, store, contacts, tmp_path):

@@ -35,7 +35,7 @@ from tests.system.incidents import (
 from tests.system.killing.parts import API_SERVER, SCHEDULER, AirflowInParts
 from tests.system.standalone import wait_for
 from tests.system.watched_browser import watching
-from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
+from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, token_for
 
 DAGS = Path(__file__).parent / "on_delivery" / "dags"
 # More than the publisher tells in one transaction.
@@ -94,11 +94,11 @@ def finish(store, campaigns):
     def sent(connection):
         for name in campaigns:
             record_send_started(connection, TrackedSend(name, "send_sms", "shop", "dag", "run", "send", -1))
-            record_requests(connection, name, "shop", [SentRequest(to(campaign=name).reference, 2)])
+            record_requests(connection, name, "shop", [SentRequest(token_for(campaign=name).reference, 2)])
             record_send_finished(connection, name, 2)
 
     store.write(sent)
-    tokens = [to(ADA, OBI, campaign=name) for name in campaigns]
+    tokens = [token_for(ADA, OBI, campaign=name) for name in campaigns]
     save_reports(
         store,
         *(report(ADA, "delivered", token=one) for one in tokens),

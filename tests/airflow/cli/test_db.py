@@ -11,7 +11,7 @@ from cpaas_provider.database import REVISIONS
 from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.tracking.sent_requests import TrackedSend, record_send_started
 from tests.airflow.harness.command_line import CommandLine, CommandResult
-from tests.unit.delivery.report_builders import ADA, counts, outcomes, report, save_reports, to
+from tests.unit.delivery.report_builders import ADA, counts, outcomes, report, save_reports, token_for
 
 Call = Callable[..., CommandResult]
 
@@ -47,7 +47,7 @@ def test_unusable_database_ends_the_command_with_a_message(airflow: Call) -> Non
 
 def test_prune_removes_old_reports_and_erase_removes_recipients(store: Call, url: str) -> None:
     with open_database(url) as database:
-        save_reports(database, report(ADA, "delivered", token=to()))
+        save_reports(database, report(ADA, "delivered", token=token_for()))
     pruned = store("prune", "--days", "1")
     assert pruned.status == 0, pruned.err
     assert "cpaas_reports: 1 row deleted." in pruned.out
@@ -83,7 +83,7 @@ def test_ambiguous_recipient_is_not_erased(store: Call) -> None:
 
 def test_recipient_is_not_erased_without_confirmation(store: Call, url: str) -> None:
     with open_database(url) as database:
-        save_reports(database, report(ADA, "delivered", token=to()))
+        save_reports(database, report(ADA, "delivered", token=token_for()))
     done = store("erase", f"+{ADA}")
     assert (done.status, "Give --yes" in done.err) == (1, True), done.err
     with open_database(url) as database:

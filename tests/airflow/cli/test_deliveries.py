@@ -22,7 +22,16 @@ from cpaas_provider.delivery.tracking.sent_requests import (
 )
 from tests.airflow.harness.command_line import CommandLine, CommandResult
 from tests.unit.database.conftest import postgres_url as postgres_url
-from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, ended, noted, report, save_reports
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    UMA,
+    finish_send,
+    report,
+    save_reports,
+    save_requests,
+    start_send,
+)
 from tests.unit.pages.conftest import ALL, mounted
 from tests.unit.pages.recorded import campaign
 
@@ -49,16 +58,16 @@ def cli(database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 @pytest.fixture
 def spring(database: Database) -> Database:
     """A campaign with three recipients: delivered, bounced, and without a report; then a single send."""
-    begun(database)
+    start_send(database)
     token = CallbackToken("spring", "pack", 3)
-    noted(database, SentRequest("pack", 3, "m-1"))
+    save_requests(database, SentRequest("pack", 3, "m-1"))
     save_reports(database, report(ADA, "delivered", token=token, message_id="m-1"))
     save_reports(database, report(OBI, "failed", token=token, message_id="m-1", reason=f"+{OBI} is switched off"))
-    ended(database, expected=3)
+    finish_send(database, expected=3)
     send = TrackedSend("single", "send_email", "other", "airflow cpaas", "now", "send-email", -1)
     database.write(lambda connection: record_send_started(connection, send))
-    noted(database, SentRequest("single", 1, "m-2"), campaign="single", conn_id="other")
-    ended(database, "single", expected=1)
+    save_requests(database, SentRequest("single", 1, "m-2"), campaign="single", conn_id="other")
+    finish_send(database, "single", expected=1)
     return database
 
 
@@ -218,10 +227,10 @@ class TestDeliveries:
 
 def test_unknown_recipients_are_one_figure_in_command_json_and_page(database: Database, cli: Cli) -> None:
     campaign(database, "spring", sent=1, not_sent=0, unknown_recipients=3)
-    begun(database)
+    start_send(database)
     lost = SentRequest("lost", 3, state=RequestState.UNKNOWN, unknown=3)
-    noted(database, SentRequest("pack", 1), lost)
-    ended(database, expected=1)
+    save_requests(database, SentRequest("pack", 1), lost)
+    finish_send(database, expected=1)
     save_reports(database, report(OBI, "delivered", token=CallbackToken("spring", "lost", 3)))
     headers = {"x-dags": ALL, "x-totals": "yes"}
 

@@ -153,12 +153,12 @@ def test_entries_are_not_added_to_another_database_than_that_of_tasks(
 
 def test_campaign_whose_reports_list_no_recipient_is_shown(cli: CommandLine) -> None:
     from cpaas_provider.database.database import open_database
-    from tests.unit.delivery.report_builders import begun, report, save_reports, to
+    from tests.unit.delivery.report_builders import report, save_reports, start_send, token_for
 
     numbers = [f"23480312{number:05d}" for number in range(25)]
     with open_database() as database:
-        begun(database)
-        token = to(*numbers)
+        start_send(database)
+        token = token_for(*numbers)
         save_reports(database, *(report(one, "undelivered", token=token, reason="Unknown number") for one in numbers))
     listed = cli("list", "--output", "json")
     assert (listed.status, listed.lines) == (0, [])

@@ -29,7 +29,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     record_send_finished,
     record_send_started,
 )
-from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
+from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, token_for
 
 _numbers = itertools.count()
 
@@ -129,10 +129,10 @@ def finished(store, *campaigns, conn_id="shop", is_single=False):
         store.write(
             lambda c, n=name: record_send_started(c, TrackedSend(n, "send_sms", conn_id, "dag", "run", "send", -1))
         )
-        request = SentRequest(name if is_single else to(campaign=name).reference, 2)
+        request = SentRequest(name if is_single else token_for(campaign=name).reference, 2)
         store.write(lambda c, n=name, one=request: record_requests(c, n, conn_id, [one]))
         store.write(lambda c, n=name: record_send_finished(c, n, 2))
-    token = [to(ADA, OBI, campaign=name, reference=name if is_single else None) for name in campaigns]
+    token = [token_for(ADA, OBI, campaign=name, reference=name if is_single else None) for name in campaigns]
     save_reports(store, *(report(ADA, "delivered", token=one, conn_id=conn_id) for one in token))
     save_reports(store, *(report(OBI, "failed", token=one, conn_id=conn_id) for one in token))
 
@@ -218,7 +218,9 @@ class TestPublishing:
 
     def test_starts_one_run_for_all_failures_of_a_batch(self, store, scheduled):
         whole, each = scheduled(on_messages_failed()), scheduled(on_messages_failed("shop", by_campaign=True))
-        save_reports(store, *(report(OBI, "failed", token=to(OBI, campaign=name)) for name in ("spring", "summer")))
+        save_reports(
+            store, *(report(OBI, "failed", token=token_for(OBI, campaign=name)) for name in ("spring", "summer"))
+        )
         assert run_once() == 3
         [(batch, [extra])] = runs_of(whole)
         assert extra == {
@@ -240,8 +242,8 @@ class TestPublishing:
         store.write(
             lambda c: record_send_started(c, TrackedSend("reward", "buy_airtime", "shop", "dag", "run", "buy", -1))
         )
-        save_reports(store, report(ADA, "success", token=to(ADA, campaign="reward")))
-        save_reports(store, report(OBI, "clicked", token=to(OBI)))
+        save_reports(store, report(ADA, "success", token=token_for(ADA, campaign="reward")))
+        save_reports(store, report(OBI, "clicked", token=token_for(OBI)))
         assert run_once() == 2
         assert [[extra["by_campaign"] for extra in extras] for _, extras in runs_of(topped_up)] == [[{"reward": 1}]]
         assert [[extra["by_campaign"] for extra in extras] for _, extras in runs_of(clicked)] == [[{"spring": 1}]]
@@ -255,9 +257,9 @@ class TestPublishing:
         )
         save_reports(
             store,
-            report(ADA, "clicked", token=to(ADA)),
-            report(ADA, "success", token=to(ADA, campaign="reward")),
-            report("ann@example.com", "bounced", token=to("ann@example.com", campaign="mail")),
+            report(ADA, "clicked", token=token_for(ADA)),
+            report(ADA, "success", token=token_for(ADA, campaign="reward")),
+            report("ann@example.com", "bounced", token=token_for("ann@example.com", campaign="mail")),
         )
         run_once()
         events = [runs_of(one) for one in dag_ids]
@@ -316,7 +318,7 @@ class TestPublishing:
 
     def test_unpaused_dag_runs_for_missed_events_after_a_restart(self, store, scheduled):
         dag_id = scheduled(on_messages_failed(), paused=True)
-        save_reports(store, report(OBI, "failed", token=to(OBI)))
+        save_reports(store, report(OBI, "failed", token=token_for(OBI)))
         assert run_once() == 1
         set_paused(False, dag_id)
         assert run_once() == 0

@@ -22,7 +22,7 @@ from tests.airflow.delivery.test_callbacks import Received, received
 from tests.airflow.harness.kinds import AIRTIME
 from tests.airflow.harness.task_runner import TaskRunner, digits, fault
 from tests.airflow.harness.tries import Run, Try
-from tests.unit.delivery.report_builders import WHEN, report, save_reports, to
+from tests.unit.delivery.report_builders import WHEN, report, save_reports, token_for
 from tests.unit.sending.model import AtRequest, Plan, World
 from tests.unit.sending.ports import FunctionClient
 from tests.unit.sending.records import record
@@ -38,7 +38,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_report(reference: str, status: str, at: dt.datetime | None = None) -> ReceivedReport:
     """Return a report of a request that the service never answered."""
-    token = to(WHO, campaign=reference, reference=reference)
+    token = token_for(WHO, campaign=reference, reference=reference)
     one = report(WHO, status, token=token, conn_id="cpaas_default", id="buy-1")
     return ReceivedReport(one.conn_id, one.source, one.token, one.report, one.body, at or dt.datetime.now(dt.UTC))
 

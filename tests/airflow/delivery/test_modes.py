@@ -27,12 +27,12 @@ from tests.airflow.harness.tries import Run, Try, new_dag
 from tests.unit.delivery.report_builders import (
     ADA,
     OBI,
-    begun,
-    noted,
     report,
+    save_recipients,
     save_reports,
-    to,
-    tracked,
+    save_requests,
+    start_send,
+    token_for,
 )
 
 MODES = ("poke", "reschedule", "deferrable")
@@ -78,7 +78,7 @@ def reported(*statuses: str) -> Callable[[Database], None]:
 
     def change(database: Database) -> None:
         recipients = zip((ADA, OBI), statuses, strict=False)
-        save_reports(database, *(report(name, status, token=to(ADA, OBI)) for name, status in recipients))
+        save_reports(database, *(report(name, status, token=token_for(ADA, OBI)) for name, status in recipients))
 
     return change
 
@@ -97,13 +97,13 @@ def restore_db(database: Database) -> None:
 
 
 def recorded(database: Database) -> None:
-    begun(database)
-    noted(database, SentRequest("pack", 2))
+    start_send(database)
+    save_requests(database, SentRequest("pack", 2))
 
 
 def erased(database: Database) -> None:
-    tracked(database, ADA, OBI)
-    save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+    save_recipients(database, ADA, OBI)
+    save_reports(database, report(ADA, "delivered", token=token_for(ADA, OBI)))
     erase(database, OBI)
 
 

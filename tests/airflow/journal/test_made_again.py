@@ -25,7 +25,7 @@ from tests.airflow.harness.campaigns import count_messages, digits, requests, ro
 from tests.airflow.harness.kinds import AIRTIME, KINDS, SMS, Kind
 from tests.airflow.harness.task_runner import TaskRunner, fault, forget_campaign_database, phone, setting
 from tests.airflow.harness.tries import Run, new_dag
-from tests.unit.delivery.report_builders import report, save_reports, to
+from tests.unit.delivery.report_builders import report, save_reports, token_for
 
 __all__ = ["received"]
 ONE = (1, timedelta(days=7))
@@ -86,7 +86,7 @@ def test_report_of_the_first_run_does_not_resolve_a_purchase_of_the_recreated_ru
 ) -> None:
     run = AIRTIME.run(task_runner, unknown_timeout=0)
     first = run.run_try().result["references"][0]
-    token = to(AIRTIME.recipient, campaign=first, reference=first)
+    token = token_for(AIRTIME.recipient, campaign=first, reference=first)
     bought = report(AIRTIME.recipient, "success", token=token, conn_id="cpaas_default", id="buy-1")
     save_reports(received.store, bought)
     task_runner.sandbox.control(*fault("buy_airtime", "cut_before"))

@@ -54,7 +54,7 @@ def received_report(
     return ReceivedReport(conn_id, source, token, read_report(body, region), json.dumps(body), WHEN)
 
 
-def to(*recipients: str, campaign: str = "spring", reference: str | None = None) -> CallbackToken:
+def token_for(*recipients: str, campaign: str = "spring", reference: str | None = None) -> CallbackToken:
     """Return the token of a request to so many; no two campaigns have the same request."""
     return CallbackToken(
         campaign, reference or ("pack" if campaign == "spring" else f"{campaign}-pack"), len(recipients) or 2
@@ -65,37 +65,37 @@ def save_reports(database: Database, *incoming: ReceivedReport) -> list[StoreRes
     return ReportStore(database).save(incoming)
 
 
-def begun(database: Database, campaign: str = "spring", conn_id: str = "shop") -> None:
-    """Have it noted that something is sent."""
+def start_send(database: Database, campaign: str = "spring", conn_id: str = "shop") -> None:
+    """Record the start of a send."""
     send = TrackedSend(campaign, "send_sms", conn_id, "dag", "run", "send", -1)
     database.write(lambda connection: record_send_started(connection, send))
 
 
-def noted(database: Database, *made: SentRequest, campaign: str = "spring", conn_id: str = "shop") -> None:
-    """Have requests noted that the service accepted."""
+def save_requests(database: Database, *made: SentRequest, campaign: str = "spring", conn_id: str = "shop") -> None:
+    """Record requests of a campaign."""
     database.write(lambda connection: record_requests(connection, campaign, conn_id, made))
 
 
-def ended(database: Database, campaign: str = "spring", *, expected: int, unknown: int = 0) -> None:
-    """Have it noted to how many was sent, and of how many nobody knows."""
+def finish_send(database: Database, campaign: str = "spring", *, expected: int, unknown: int = 0) -> None:
+    """Record the end of a send, with the numbers of accepted and unknown recipients."""
     database.write(lambda connection: record_send_finished(connection, campaign, expected, unknown))
 
 
-def tracked(
+def save_recipients(
     database: Database, *recipients: str, campaign: str = "spring", conn_id: str = "shop", reference: str = "pack"
 ) -> None:
-    """Have it noted who a request went to."""
+    """Record the recipients of a request."""
     database.write(lambda connection: record_recipients(connection, campaign, conn_id, {reference: recipients}))
 
 
-def recorded(
+def save_send(
     database: Database, *recipients: str, is_tracked: bool, campaign: str = "spring", reference: str = "pack"
 ) -> None:
     """Record a request of a campaign, and its recipients only if they are tracked."""
-    begun(database, campaign)
-    noted(database, SentRequest(reference, len(recipients), "m1"), campaign=campaign)
+    start_send(database, campaign)
+    save_requests(database, SentRequest(reference, len(recipients), "m1"), campaign=campaign)
     if is_tracked:
-        tracked(database, *recipients, campaign=campaign, reference=reference)
+        save_recipients(database, *recipients, campaign=campaign, reference=reference)
 
 
 def counts(database: Database, campaign: str = "spring") -> tuple[int, int, int]:

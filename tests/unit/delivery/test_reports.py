@@ -56,8 +56,8 @@ BODIES = st.recursive(
 )
 
 
-class TestRanks:
-    def test_the_order_of_states(self) -> None:
+class TestDeliveryStatus:
+    def test_delivery_statuses_are_ordered_by_rank(self) -> None:
         assert sorted(DeliveryStatus) == [
             DeliveryStatus.IN_FLIGHT,
             DeliveryStatus.UNDELIVERED,
@@ -76,7 +76,7 @@ class TestRanks:
         assert [state for state in DeliveryStatus if not state.final] == [DeliveryStatus.IN_FLIGHT]
 
 
-class TestStatus:
+class TestStatusOfReport:
     @pytest.mark.parametrize(
         ("word", "state"),
         [
@@ -103,10 +103,10 @@ class TestStatus:
             ([], None),
         ],
     )
-    def test_words(self, word: Any, state: DeliveryStatus | None) -> None:
+    def test_status_word_gives_the_delivery_status(self, word: Any, state: DeliveryStatus | None) -> None:
         assert read_report({"id": "1", "status": word}).delivery_status is state
 
-    def test_a_status_with_text_and_description(self) -> None:
+    def test_status_object_with_text_and_description_is_read(self) -> None:
         report = read_report({"status": {"text": "FAILED", "description": "absent subscriber"}})
         assert (report.delivery_status, report.status, report.reason) == (
             DeliveryStatus.UNDELIVERED,
@@ -114,7 +114,7 @@ class TestStatus:
             "absent subscriber",
         )
 
-    def test_a_status_with_a_description_alone(self) -> None:
+    def test_status_object_with_a_description_alone_is_read(self) -> None:
         assert read_report({"status": {"description": "Delivered"}}).delivery_status is DeliveryStatus.DELIVERED
 
     @pytest.mark.parametrize(
@@ -135,41 +135,43 @@ class TestStatus:
             ("text.", "sms", None),
         ],
     )
-    def test_an_event(self, event: str, kind: str | None, state: DeliveryStatus | None) -> None:
+    def test_event_name_gives_kind_and_delivery_status(
+        self, event: str, kind: str | None, state: DeliveryStatus | None
+    ) -> None:
         report = read_report({"event": event, "data": {"id": "1"}})
         assert (report.kind, report.delivery_status) == (kind, state)
 
-    def test_an_event_that_is_known_says_more_than_the_status(self) -> None:
+    def test_known_event_overrides_the_status(self) -> None:
         assert read_report({"event": "text.clicked", "status": "delivered"}).delivery_status is DeliveryStatus.CLICKED
 
-    def test_one_that_is_not_leaves_it_to_the_status(self) -> None:
+    def test_status_counts_if_the_event_is_unknown(self) -> None:
         assert read_report({"event": "text.report", "status": "failed"}).delivery_status is DeliveryStatus.UNDELIVERED
 
-    def test_an_unknown_word_is_kept_in_bounds(self) -> None:
+    def test_unknown_status_word_is_cut_to_the_maximum_length(self) -> None:
         assert read_report({"status": "X" * 1000}).status == "x" * (MAX_WORD - 1) + "…"
 
 
-class TestFields:
+class TestFieldsOfReport:
     @pytest.mark.parametrize("name", ["id", "message_id", "transaction_id"])
     @pytest.mark.parametrize(
         ("value", "meant"), [("m-1", "m-1"), (4711, "4711"), (" m ", "m"), ("", None), (True, None)]
     )
-    def test_the_id(self, name: str, value: Any, meant: str | None) -> None:
+    def test_message_id_is_read_from_any_of_its_fields(self, name: str, value: Any, meant: str | None) -> None:
         assert read_report({name: value}).message_id == meant
 
-    def test_of_several_ids_the_message_s_own_counts(self) -> None:
+    def test_message_id_field_comes_before_the_id_of_the_event(self) -> None:
         assert read_report({"id": "event-1", "message_id": "message-1"}).message_id == "message-1"
 
     @pytest.mark.parametrize("name", ["external_ref", "client_ref"])
-    def test_the_reference(self, name: str) -> None:
+    def test_reference_is_read_from_any_of_its_fields(self, name: str) -> None:
         assert read_report({name: "cpaas-1"}).reference == "cpaas-1"
 
     @pytest.mark.parametrize("name", ["recipient", "to", "msisdn"])
-    def test_the_recipient(self, name: str) -> None:
+    def test_recipient_is_read_from_any_of_its_fields(self, name: str) -> None:
         assert read_report({name: "+2348031234567"}).recipient == "2348031234567"
 
     @pytest.mark.parametrize("name", ["description", "reason", "error", "status_desc"])
-    def test_the_reason(self, name: str) -> None:
+    def test_reason_is_read_from_any_of_its_fields(self, name: str) -> None:
         assert read_report({name: "absent subscriber"}).reason == "absent subscriber"
 
     @pytest.mark.parametrize(
@@ -203,15 +205,15 @@ class TestFields:
             assert "803" not in str(shown)
 
     @pytest.mark.parametrize(("channel", "kind"), [("sms", "sms"), ("TEXT", "sms"), ("email", "email"), ("fax", None)])
-    def test_the_kind_by_the_channel(self, channel: str, kind: str | None) -> None:
+    def test_channel_gives_the_kind(self, channel: str, kind: str | None) -> None:
         assert read_report({"channel": channel}).kind == kind
 
-    def test_what_is_one_level_down_in_data_is_of_the_message_and_counts_first(self) -> None:
+    def test_fields_in_data_come_before_those_of_the_envelope(self) -> None:
         body = {"id": "event-1", "status": "success", "data": {"id": "m-1", "status": "failed", "recipient": "A@B.com"}}
         expected = Report(DeliveryStatus.UNDELIVERED, "failed", "a@b.com", "m-1", causes=("failed",))
         assert read_report(body) == expected
 
-    def test_what_data_does_not_say_the_envelope_may(self) -> None:
+    def test_recipient_of_the_envelope_counts_if_data_has_none(self) -> None:
         assert read_report({"recipient": "a@b.com", "data": {"id": "m-1"}}).recipient == "a@b.com"
 
     @pytest.mark.parametrize("status", ["success", "Success", "error", {"text": "success"}])
@@ -225,7 +227,7 @@ class TestFields:
             [{"id": "m-1", "status": "failed"}],
         ],
     )
-    def test_an_envelope_s_own_status_is_not_the_message_s(self, status: Any, inner: Any) -> None:
+    def test_status_of_an_envelope_is_not_the_status_of_the_message(self, status: Any, inner: Any) -> None:
         for more in ({}, {"message": "Delivered", "type": "object"}, {"id": "event-1"}):
             assert read_report({"status": status, "data": inner, **more}).delivery_status is None
 
@@ -239,20 +241,22 @@ class TestFields:
             ({"event": "airtime.success", "status": "error", "data": {"id": "m-1"}}, DeliveryStatus.DELIVERED),
         ],
     )
-    def test_a_status_that_is_no_envelope_s_counts_wherever_it_is(self, body: Any, state: DeliveryStatus) -> None:
+    def test_status_or_event_outside_data_counts_if_it_is_about_the_message(
+        self, body: Any, state: DeliveryStatus
+    ) -> None:
         assert read_report(body).delivery_status is state
 
-    def test_an_id_that_is_too_long_is_nobody_s(self) -> None:
+    def test_message_id_that_is_too_long_is_ignored(self) -> None:
         assert read_report({"id": "m" * MAX_ID}).message_id == "m" * MAX_ID
         assert read_report({"id": "m" * (MAX_ID + 1)}).message_id is None
         assert read_report({"id": 10**4000}).message_id is None
 
     @pytest.mark.parametrize("body", [None, True, 5, 1.5, "text", [], [{"id": "1", "status": "delivered"}], {}])
-    def test_an_unknown_shape_is_an_empty_report(self, body: Any) -> None:
+    def test_body_of_unknown_shape_is_an_empty_report(self, body: Any) -> None:
         assert read_report(body) == Report(None)
 
 
-class TestRecipients:
+class TestNormaliseRecipient:
     @pytest.mark.parametrize(
         ("written", "key"),
         [
@@ -279,7 +283,7 @@ class TestRecipients:
             ("٠١٢٣٤٥٦", None),
         ],
     )
-    def test_one_recipient_is_filed_in_one_way(self, written: Any, key: str | None) -> None:
+    def test_recipient_is_normalised_to_one_form(self, written: Any, key: str | None) -> None:
         assert normalise_recipient(written) == key
 
     @pytest.mark.parametrize(
@@ -295,7 +299,7 @@ class TestRecipients:
             "rfc822; a@x.org",
         ],
     )
-    def test_address_with_a_name_is_the_address(self, written: str) -> None:
+    def test_address_with_a_name_is_normalised_to_the_address(self, written: str) -> None:
         assert normalise_recipient(written) == "a@x.org"
 
     @pytest.mark.parametrize(
@@ -321,7 +325,7 @@ class TestRecipients:
         assert normalise_recipient(written, region) == key
 
 
-class TestTime:
+class TestTimeOfReport:
     @pytest.mark.parametrize(
         "written",
         [
@@ -334,20 +338,20 @@ class TestTime:
             1769860800000,
         ],
     )
-    def test_a_report_s_own_time(self, written: Any) -> None:
+    def test_time_of_a_report_is_read_in_any_of_its_formats(self, written: Any) -> None:
         assert read_report({"created_datetime": written}).reported_at == datetime(2026, 1, 31, 12, tzinfo=UTC)
 
     @pytest.mark.parametrize(
         "written",
         [None, "", "soon", True, [], {}, float("nan"), float("inf"), 10**400, -(10**400), "0001-01-01T00:00:00+14:00"],
     )
-    def test_what_is_no_time(self, written: Any) -> None:
+    def test_value_that_is_no_time_is_ignored(self, written: Any) -> None:
         assert read_report({"timestamp": written}).reported_at is None
 
 
-class TestAnything:
+class TestAnyBody:
     @given(BODIES)
-    def test_no_json_value_breaks_it_and_all_it_returns_is_bounded(self, body: Any) -> None:
+    def test_any_json_value_is_read_into_fields_of_limited_length(self, body: Any) -> None:
         report = read_report(body)
         read_report(body)
         assert report.delivery_status is None or isinstance(report.delivery_status, DeliveryStatus)
@@ -357,13 +361,13 @@ class TestAnything:
             assert text is None or len(text) <= bound, name
 
     @given(st.dictionaries(st.sampled_from(KEYS), st.text(st.characters(), min_size=1), min_size=1))
-    def test_every_text_can_be_stored_by_any_database(self, body: dict[str, str]) -> None:
+    def test_texts_of_a_report_can_be_stored_in_any_database(self, body: dict[str, str]) -> None:
         report = read_report(body)
         for text in (report.status, report.recipient, report.message_id, report.reference, report.reason):
             assert "\0" not in (text or "")
             (text or "").encode()
 
     @pytest.mark.parametrize("text", ["a\0b", "\ud800", "a\u202eb"])
-    def test_such_as_half_characters_and_nul(self, text: str) -> None:
+    def test_message_id_has_no_unprintable_characters(self, text: str) -> None:
         report = read_report({"id": f"1{text}2", "status": text, "reason": f"1{text}2", "recipient": f"{text}@b.com"})
         assert report.message_id.encode() == report.message_id.encode("ascii")  # type: ignore[union-attr]

@@ -24,7 +24,7 @@ from cpaas_provider.database.activity.single_requests import (
     record_purchase,
 )
 from cpaas_provider.database.database import Database
-from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
+from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, token_for
 
 NOW = datetime.now(UTC)
 
@@ -172,7 +172,7 @@ class TestAirtime:
         purchase(database, "a1")
         purchase(database, "a1")  # a later try
         purchase(database, "a2", network="Glo", amount=50)
-        save_reports(database, report(ADA, "success", token=to(ADA, campaign="a2", reference="a2")))
+        save_reports(database, report(ADA, "success", token=token_for(ADA, campaign="a2", reference="a2")))
         page = reader.get("/airtime").text
         assert re.findall(r'<td class="lead">(\w+)</td>', page) == ["MTN", "Glo"]
         assert figures(page)["Network"] == "Glo"
@@ -197,15 +197,15 @@ class TestAirtime:
 
 class TestReports:
     def test_reports_are_counted_by_minute(self, database: Database, reader: TestClient) -> None:
-        first = report(ADA, "delivered", token=to(ADA, OBI))
-        save_reports(database, first, report(OBI, "failed", token=to(ADA, OBI)))
+        first = report(ADA, "delivered", token=token_for(ADA, OBI))
+        save_reports(database, first, report(OBI, "failed", token=token_for(ADA, OBI)))
         # Repeats count once, those of single messages like others.
-        save_reports(database, first, report(ADA, "delivered", token=to(ADA, campaign="one", reference="one")))
+        save_reports(database, first, report(ADA, "delivered", token=token_for(ADA, campaign="one", reference="one")))
         shown = figures(reader.get("/reports").text)
         assert shown == {"Undelivered": "1", "Delivered": "2", "All": "3"}
 
     def test_need_the_permission_to_see_totals(self, database: Database, anonymous: TestClient) -> None:
-        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, OBI)))
         answer = anonymous.get("/reports", headers={"x-dags": "*"})
         assert (answer.status_code, "shop" in answer.text) == (403, False)
 

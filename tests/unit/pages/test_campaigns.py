@@ -14,7 +14,17 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.hooks._account.budget import current_periods
 from cpaas_provider.pages.campaigns import PAGE_ROWS
-from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, ended, noted, report, save_reports, to
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    UMA,
+    finish_send,
+    report,
+    save_reports,
+    save_requests,
+    start_send,
+    token_for,
+)
 from tests.unit.pages.conftest import BUDGETS
 from tests.unit.pages.recorded import campaign
 
@@ -42,15 +52,19 @@ def tables(page: str) -> dict[str, int]:
 def test_reports_that_do_not_count_are_in_no_figure_of_a_campaign(database: Database, reader: TestClient) -> None:
     """Another connection can sign a token that names the campaign. A request may have taken the place of another."""
     campaign(database, "spring", not_sent=0, sent=2)
-    begun(database, "spring")
-    noted(database, SentRequest("pack", 2))
-    save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "failed", token=to(ADA, OBI)))
-    ended(database, expected=2)
+    start_send(database, "spring")
+    save_requests(database, SentRequest("pack", 2))
+    save_reports(
+        database, report(ADA, "delivered", token=token_for(ADA, OBI)), report(OBI, "failed", token=token_for(ADA, OBI))
+    )
+    finish_send(database, expected=2)
     before = reader.get("/campaigns/spring").text
     assert sorted(tables(before).values()) == [1, 2]
-    forged = to(UMA, campaign="spring", reference="forged")
+    forged = token_for(UMA, campaign="spring", reference="forged")
     save_reports(database, report(UMA, "failed", token=forged, conn_id="other", reason="forged words"))
-    save_reports(database, report("uma@example.com", "failed", token=to(UMA, reference="replaced"), reason="replaced"))
+    save_reports(
+        database, report("uma@example.com", "failed", token=token_for(UMA, reference="replaced"), reason="replaced")
+    )
     after = reader.get("/campaigns/spring").text
     assert tables(after) == tables(before)
     assert "forged words" not in after
@@ -61,9 +75,13 @@ def test_reports_that_do_not_count_are_in_no_figure_of_a_campaign(database: Data
 class TestList:
     def test_shows_the_figures_of_each(self, database: Database, reader: TestClient) -> None:
         campaign(database, "spring", not_sent=0)
-        begun(database, "spring")
-        noted(database, SentRequest("pack", 2))
-        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "failed", token=to(ADA, OBI)))
+        start_send(database, "spring")
+        save_requests(database, SentRequest("pack", 2))
+        save_reports(
+            database,
+            report(ADA, "delivered", token=token_for(ADA, OBI)),
+            report(OBI, "failed", token=token_for(ADA, OBI)),
+        )
         page = reader.get("/campaigns").text
         assert shown(page) == ["spring"]
         assert cells(page) == {
@@ -83,11 +101,11 @@ class TestList:
 
     def test_recipient_of_unknown_outcome_is_in_one_figure(self, database: Database, reader: TestClient) -> None:
         campaign(database, "spring", not_sent=0, sent=1, unknown_recipients=3)
-        begun(database, "spring")
-        noted(database, SentRequest("pack", 1))
-        save_reports(database, report(ADA, "delivered", token=to(ADA)))
-        save_reports(database, report(OBI, "delivered", token=to(OBI, UMA, reference="lost")))
-        ended(database, expected=1, unknown=3)
+        start_send(database, "spring")
+        save_requests(database, SentRequest("pack", 1))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA)))
+        save_reports(database, report(OBI, "delivered", token=token_for(OBI, UMA, reference="lost")))
+        finish_send(database, expected=1, unknown=3)
         shown_cells = cells(reader.get("/campaigns").text)
         assert [shown_cells[name] for name in ("Delivered", "Open", "Unknown")] == ["2", "0", "2"]
 
@@ -203,7 +221,7 @@ class TestPermissions:
 
     def test_campaign_of_another_dag_is_not_found(self, database: Database, anonymous: TestClient) -> None:
         campaign(database, "theirs", dag_id="theirs")
-        begun(database, "single")  # of the DAG "dag"
+        start_send(database, "single")  # of the DAG "dag"
         headers = {"x-dags": "mine"}
         missing = anonymous.get("/campaigns/nothing", headers=headers)
         for reference in ("theirs", "single"):
@@ -215,11 +233,11 @@ class TestPermissions:
 class TestCampaign:
     def test_campaign_page_shows_figures_and_results(self, database: Database, reader: TestClient) -> None:
         campaign(database, "spring", not_sent=0)
-        begun(database, "spring")
+        start_send(database, "spring")
         save_reports(
             database,
-            report(ADA, "delivered", token=to(ADA, OBI)),
-            report(OBI, "failed", token=to(ADA, OBI), description="Absent subscriber"),
+            report(ADA, "delivered", token=token_for(ADA, OBI)),
+            report(OBI, "failed", token=token_for(ADA, OBI), description="Absent subscriber"),
         )
         page = reader.get("/campaigns/spring").text
         assert "<title>spring_dag - CPaaS</title>" in page
@@ -236,11 +254,11 @@ class TestCampaign:
         self, database: Database, reader: TestClient, failures: int, is_braked: bool
     ) -> None:
         campaign(database, "spring")
-        begun(database, "spring")
-        noted(database, SentRequest("pack", 100))
+        start_send(database, "spring")
+        save_requests(database, SentRequest("pack", 100))
         recipients = [f"23480300{number:05d}" for number in range(100)]
         failed = (
-            report(recipient, "undelivered", token=to(*recipients), reason="Unknown subscriber")
+            report(recipient, "undelivered", token=token_for(*recipients), reason="Unknown subscriber")
             for recipient in recipients[:failures]
         )
         save_reports(database, *failed)
@@ -252,9 +270,9 @@ class TestCampaign:
 
     def test_campaign_page_shows_no_recipient(self, database: Database, reader: TestClient) -> None:
         campaign(database, "spring")
-        begun(database, "spring")
-        told = report(ADA, "failed", token=to(ADA, OBI), description=f"Number +{ADA} or ada@example.com unknown")
-        save_reports(database, told, report("ada@example.com", "failed", token=to(ADA, OBI)))
+        start_send(database, "spring")
+        told = report(ADA, "failed", token=token_for(ADA, OBI), description=f"Number +{ADA} or ada@example.com unknown")
+        save_reports(database, told, report("ada@example.com", "failed", token=token_for(ADA, OBI)))
         page = reader.get("/campaigns/spring").text
         assert ADA not in page
         assert "ada@" not in page
@@ -269,10 +287,10 @@ class TestCampaign:
         assert "<code>cpaas-a</code>" in page
 
     def test_page_of_a_single_message_shows_its_delivery(self, database: Database, reader: TestClient) -> None:
-        begun(database, "single")
-        noted(database, SentRequest("single", 1), campaign="single")
-        save_reports(database, report(ADA, "delivered", token=to(ADA, campaign="single", reference="single")))
-        ended(database, "single", expected=1)
+        start_send(database, "single")
+        save_requests(database, SentRequest("single", 1), campaign="single")
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, campaign="single", reference="single")))
+        finish_send(database, "single", expected=1)
         page = reader.get("/campaigns/single").text
         assert "all reported" in page
 
@@ -288,7 +306,7 @@ class TestCampaign:
             unknown_references=[EVIL],
         )
         campaign(database, "spring", dag_id=EVIL)
-        save_reports(database, report(ADA, "failed", token=to(ADA, OBI), description=EVIL))
+        save_reports(database, report(ADA, "failed", token=token_for(ADA, OBI), description=EVIL))
         assert "onmouseover=" in reader.get("/campaigns/spring").text
         for path in ("/campaigns", f"/campaigns/{EVIL}", "/campaigns/spring", "/deliveries"):
             answer = reader.get(path, params={"campaign": EVIL})
@@ -306,8 +324,8 @@ class TestCampaign:
     ) -> None:
         monkeypatch.setattr("cpaas_provider.pages.summaries.SMALL", 0)
         campaign(database, "spring", not_sent=0)
-        begun(database, "spring")
-        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+        start_send(database, "spring")
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, OBI)))
         page = reader.get("/campaigns/spring").text
         assert "counting ..." in page
         assert "data-refresh" in page

@@ -19,7 +19,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
 from cpaas_provider.pages.app import add_pages
 from cpaas_provider.pages.details import MOST
 from cpaas_provider.pages.summaries import count_campaign
-from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, to
+from tests.unit.delivery.report_builders import ADA, OBI, report, save_reports, token_for
 from tests.unit.pages.conftest import viewer
 
 JSON = {"accept": "application/json"}
@@ -28,7 +28,9 @@ JSON = {"accept": "application/json"}
 def begun(database: Database, dag_id: str = "spring_dag") -> None:
     send = TrackedSend("spring", "send_sms", "shop", dag_id, "run", "send", 3)
     database.write(lambda connection: record_send_started(connection, send))
-    save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "sent", token=to(ADA, OBI)))
+    save_reports(
+        database, report(ADA, "delivered", token=token_for(ADA, OBI)), report(OBI, "sent", token=token_for(ADA, OBI))
+    )
 
 
 def test_deliveries_are_counted_for_each_campaign(database: Database, reader: TestClient) -> None:
@@ -54,7 +56,7 @@ def test_recipients_without_a_report_are_unreported_once_the_task_has_ended(
     database.write(lambda connection: record_send_finished(connection, "spring", 5))
     (line,) = reader.get("/deliveries?campaign=spring", headers=JSON).json()
     assert (line["accepted"], line["in_flight"], line["unreported"], line["state"]) == (5, 1, 3, "waiting for reports")
-    save_reports(database, report(OBI, "failed", token=to(ADA, OBI)))
+    save_reports(database, report(OBI, "failed", token=token_for(ADA, OBI)))
     database.write(lambda connection: record_send_finished(connection, "spring", 2, 3))
     (line,) = reader.get("/deliveries?campaign=spring", headers=JSON).json()
     assert (line["in_flight"], line["unreported"], line["unknown"]) == (0, 0, 3)
@@ -68,7 +70,7 @@ def test_reasons_add_up_however_many_there_are(database: Database) -> None:
     """A service may write the number into each, so that each is another one."""
     begun(database)
     numbers = [f"23480300{number:05}" for number in range(300)]
-    token = to(*numbers, reference="large")
+    token = token_for(*numbers, reference="large")
     texts = {number: f"Subscriber {number} is unreachable" for number in numbers}
     save_reports(database, *(report(number, "failed", token=token, description=texts[number]) for number in numbers))
     with database.connect() as connection:
@@ -147,7 +149,7 @@ def test_large_numbers_are_readable(database: Database, reader: TestClient) -> N
 def test_domains_show_no_address_and_no_number(database: Database, reader: TestClient) -> None:
     begun(database)
     odd = ['"ada@home"@example.com', "ada@2348030000009", "<script>@example.com", "obi@example.com"]
-    save_reports(database, *(report(one, "delivered", token=to(*odd, reference="odd")) for one in odd))
+    save_reports(database, *(report(one, "delivered", token=token_for(*odd, reference="odd")) for one in odd))
     page = reader.get("/deliveries?campaign=spring").text
     for secret in ("2348030000009", "home&#34;@example.com", "<script>@"):
         assert secret not in page

@@ -17,7 +17,16 @@ from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.pages import over_time
 from cpaas_provider.pages.html import charts
 from cpaas_provider.pages.summaries import refresh_summary
-from tests.unit.delivery.report_builders import ADA, OBI, begun, ended, noted, report, save_reports, to
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    finish_send,
+    report,
+    save_reports,
+    save_requests,
+    start_send,
+    token_for,
+)
 from tests.unit.pages.recorded import campaign
 
 PERIOD = {"first": "2026-05-01", "last": "2026-05-31"}
@@ -49,10 +58,10 @@ def statements_of(database: Database) -> Iterator[list[str]]:
 def test_cost_and_delivery_are_summed_up_by_day(database: Database, reader: TestClient) -> None:
     for reference, minutes in (("spring", 0), ("summer", 60), ("autumn", 24 * 60)):
         campaign(database, reference, recipients=2, sent=2, rejected=0, not_sent=0, minutes=minutes)
-        begun(database, reference)
-        noted(database, SentRequest(f"{reference}-request", 2), campaign=reference)
-        ended(database, reference, expected=2)
-    token = to(ADA, OBI, campaign="spring", reference="spring-request")
+        start_send(database, reference)
+        save_requests(database, SentRequest(f"{reference}-request", 2), campaign=reference)
+        finish_send(database, reference, expected=2)
+    token = token_for(ADA, OBI, campaign="spring", reference="spring-request")
     save_reports(database, report(ADA, "delivered", token=token), report(OBI, "failed", token=token))
     found = answer(reader)
     newest, oldest = found["days"]
@@ -77,10 +86,12 @@ def test_cost_and_delivery_are_summed_up_by_day(database: Database, reader: Test
 
 def test_recipients_are_summed_up_by_network(database: Database, reader: TestClient) -> None:
     campaign(database, "spring", recipients=2, sent=2, rejected=0, not_sent=0)
-    begun(database, "spring")
-    noted(database, SentRequest("pack", 2))
-    save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "failed", token=to(ADA, OBI)))
-    ended(database, expected=2)
+    start_send(database, "spring")
+    save_requests(database, SentRequest("pack", 2))
+    save_reports(
+        database, report(ADA, "delivered", token=token_for(ADA, OBI)), report(OBI, "failed", token=token_for(ADA, OBI))
+    )
+    finish_send(database, expected=2)
     refresh_summary(database, "spring")
     found = answer(reader)
     assert found["campaigns_being_counted"] == 0

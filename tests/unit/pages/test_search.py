@@ -11,17 +11,27 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.activity import task_progress
 from cpaas_provider.database.schema.delivery import deliveries
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
-from tests.unit.delivery.report_builders import ADA, OBI, UMA, WHEN, begun, noted, report, save_reports, to
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    UMA,
+    WHEN,
+    report,
+    save_reports,
+    save_requests,
+    start_send,
+    token_for,
+)
 from tests.unit.pages.recorded import campaign
 
 
 @pytest.fixture(autouse=True)
 def sent(database: Database) -> None:
     campaign(database, "spring")
-    begun(database, "spring")
-    noted(database, SentRequest("pack", 2, "m-1"))
-    told = report(ADA, "failed", token=to(ADA, OBI), description=f"No route to {ADA}")
-    save_reports(database, told, report("ada@example.com", "delivered", token=to(ADA, OBI)))
+    start_send(database, "spring")
+    save_requests(database, SentRequest("pack", 2, "m-1"))
+    told = report(ADA, "failed", token=token_for(ADA, OBI), description=f"No route to {ADA}")
+    save_reports(database, told, report("ada@example.com", "delivered", token=token_for(ADA, OBI)))
 
 
 def found(client: TestClient, asked: str, **headers: str) -> str:

@@ -29,7 +29,16 @@ from cpaas_provider.delivery.campaigns import LEFT_OUT, Place, TaskState, read_c
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_send_finished
 from cpaas_provider.pages.summaries import count_campaign, read_versions
 from cpaas_provider.sending.campaign.recipients import LEFT_OUT as GUARDS
-from tests.unit.delivery.report_builders import ADA, OBI, begun, ended, noted, report, save_reports, to
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    finish_send,
+    report,
+    save_reports,
+    save_requests,
+    start_send,
+    token_for,
+)
 from tests.unit.pages.conftest import ALL, mounted
 from tests.unit.pages.recorded import campaign
 
@@ -67,8 +76,8 @@ class TestTasks:
         self, database: Database, page: TestClient, tasks: AirflowTasks
     ) -> None:
         campaign(database, "spring", state=RUNNING, recipients=10, sent=0, rejected=0, not_sent=10)
-        begun(database, "spring")
-        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI, reference="pack")))
+        start_send(database, "spring")
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, OBI, reference="pack")))
         retry_at = datetime(2026, 5, 1, 12, 5, tzinfo=UTC)
         tasks.states[PLACE] = TaskState("up_for_retry", 1, retry_at=retry_at)
         html = page.get("/campaigns/spring").text
@@ -84,12 +93,12 @@ class TestTasks:
         self, database: Database, page: TestClient, tasks: AirflowTasks, has_begun: bool
     ) -> None:
         campaign(database, "spring", state=RUNNING, recipients=10, sent=4, rejected=0, not_sent=6)
-        begun(database, "spring")
-        noted(database, SentRequest("pack", 4))
-        ended(database, "spring", expected=4)
+        start_send(database, "spring")
+        save_requests(database, SentRequest("pack", 4))
+        finish_send(database, "spring", expected=4)
         if has_begun:
-            begun(database, "spring")
-        noted(database, SentRequest("again", 3))
+            start_send(database, "spring")
+        save_requests(database, SentRequest("again", 3))
         tasks.states[PLACE] = TaskState("up_for_retry", 1)
         html = page.get("/campaigns/spring").text
         assert "<dt>Accepted</dt><dd>7 " in html
@@ -178,9 +187,9 @@ class TestPolling:
         self, database: Database, page: TestClient, age: timedelta, is_read_again: bool
     ) -> None:
         campaign(database, "spring", recipients=2, sent=2, rejected=0, not_sent=0)
-        begun(database, "spring")
-        noted(database, SentRequest("pack", 2))
-        ended(database, "spring", expected=2)
+        start_send(database, "spring")
+        save_requests(database, SentRequest("pack", 2))
+        finish_send(database, "spring", expected=2)
         long_ago = {"ended_at": datetime.now(UTC) - age}
         database.write(lambda connection: connection.execute(update(task_progress).values(long_ago)))
         html = page.get("/campaigns/spring").text
@@ -203,9 +212,9 @@ class TestVersions:
     def counted(self, database: Database) -> Database:
         for name in ("spring", "summer"):
             campaign(database, name)
-            begun(database, name)
-            noted(database, SentRequest(f"of-{name}", 2), campaign=name)
-            token = to(ADA, OBI, campaign=name, reference=f"of-{name}")
+            start_send(database, name)
+            save_requests(database, SentRequest(f"of-{name}", 2), campaign=name)
+            token = token_for(ADA, OBI, campaign=name, reference=f"of-{name}")
             save_reports(database, report(ADA, "sent", token=token))
         return database
 
@@ -258,9 +267,9 @@ class TestVersions:
         assert self._versions(counted) == before
 
     def test_single_messages_have_no_version(self, database: Database) -> None:
-        begun(database, "single")
-        noted(database, SentRequest("single", 1), campaign="single")
-        save_reports(database, report(ADA, "sent", token=to(ADA, campaign="single", reference="single")))
+        start_send(database, "single")
+        save_requests(database, SentRequest("single", 1), campaign="single")
+        save_reports(database, report(ADA, "sent", token=token_for(ADA, campaign="single", reference="single")))
         with database.connect() as connection:
             assert read_versions(connection, ["single"]) == {"single": 0}
 
@@ -271,7 +280,7 @@ class TestVersions:
         def of_reference(reference: str) -> Any:
             return deliveries.update().where(deliveries.c.reference == reference).values(reason="x")
 
-        save_reports(counted, report(OBI, "sent", token=to(OBI, campaign="spring", reference="another")))
+        save_reports(counted, report(OBI, "sent", token=token_for(OBI, campaign="spring", reference="another")))
         before = self._versions(counted)["spring"]
 
         def change(connection: Connection) -> None:
@@ -319,7 +328,7 @@ class TestContactSync:
 
 def test_search_finds_a_national_number_by_the_region_of_the_connection(database: Database, reader: TestClient) -> None:
     campaign(database, "spring")
-    begun(database, "spring")
-    save_reports(database, report(ADA, "delivered", token=to(ADA)))
+    start_send(database, "spring")
+    save_reports(database, report(ADA, "delivered", token=token_for(ADA)))
     found = reader.post("/search", data={"q": f"0{ADA.removeprefix('234')}"}).text
     assert 'href="/cpaas/campaigns/spring"' in found

@@ -44,7 +44,7 @@ from cpaas_provider.sending.spec import OnUnknown, RequestResult, SendOutcome, S
 from cpaas_provider.tasks.campaign.store import MarkedStateStore, refuse_older_database
 from cpaas_provider.tasks.errors import PreflightError
 from tests import journals
-from tests.unit.delivery.report_builders import noted, report, save_reports
+from tests.unit.delivery.report_builders import report, save_reports, save_requests
 from tests.unit.sending.ports import FunctionClient, NoDelivery, Ports
 
 OPERATION, CONN_ID = "send_sms", "shop"
@@ -340,7 +340,7 @@ class World:
         """Record accepted requests for delivery tracking, as a task does at its end."""
         for entry in outcome.accepted:
             made = SentRequest(entry.reference, len(entry.members), (entry.result or {}).get("id"))
-            noted(self.database, made, campaign=entry.reference, conn_id=CONN_ID)
+            save_requests(self.database, made, campaign=entry.reference, conn_id=CONN_ID)
 
     def _perform(self, attempt: Attempt, people: Sequence[str], reference: str) -> dict[str, Any]:
         if attempt.killed:

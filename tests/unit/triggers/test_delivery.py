@@ -29,7 +29,16 @@ from tests.unit.database.conftest import database as database
 from tests.unit.database.conftest import postgres_url as postgres_url
 from tests.unit.database.conftest import sqlite_url as sqlite_url
 from tests.unit.database.conftest import url as url
-from tests.unit.delivery.report_builders import ADA, OBI, UMA, begun, noted, report, save_reports, to
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    UMA,
+    report,
+    save_reports,
+    save_requests,
+    start_send,
+    token_for,
+)
 
 ROUND = 0.02
 
@@ -170,18 +179,24 @@ class TestEvents:
         return database
 
     async def test_final_reports_end_the_wait_at_once(self, store: Database) -> None:
-        save_reports(store, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "failed", token=to(ADA, OBI)))
+        save_reports(
+            store, report(ADA, "delivered", token=token_for(ADA, OBI)), report(OBI, "failed", token=token_for(ADA, OBI))
+        )
         assert await event_of(trigger(expected=2)) == ended("done", 2, 1, 1, 0, 0)
 
     async def test_reports_that_arrive_during_the_wait_end_it(self, store: Database) -> None:
         with queries_with(*ROUNDS) as rounds:
             waiting = asyncio.create_task(event_of(trigger(expected=2)))
             await until(lambda: rounds)
-            save_reports(store, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "sent", token=to(ADA, OBI)))
+            save_reports(
+                store,
+                report(ADA, "delivered", token=token_for(ADA, OBI)),
+                report(OBI, "sent", token=token_for(ADA, OBI)),
+            )
             seen = len(rounds)
             await until(lambda: len(rounds) > seen + 1)
             assert not waiting.done()
-            save_reports(store, report(OBI, "delivered", token=to(ADA, OBI)))
+            save_reports(store, report(OBI, "delivered", token=token_for(ADA, OBI)))
             assert await waiting == ended("done", 2, 2, 0, 0, 0)
 
     async def test_changed_figures_are_logged_and_same_ones_are_not_repeated(
@@ -193,10 +208,10 @@ class TestEvents:
         waiting = asyncio.create_task(event_of(trigger(expected=2)))
         standing = "The wait continues. Of 2 recipients {} are delivered, 0 undelivered, 0 in flight and {} unreported."
         await until(lambda: caplog.messages.count(standing.format(0, 2)))
-        save_reports(store, report(ADA, "delivered", token=to(ADA, OBI)))
+        save_reports(store, report(ADA, "delivered", token=token_for(ADA, OBI)))
         await until(lambda: caplog.messages.count(standing.format(1, 1)))
         await asyncio.sleep(0.2)
-        save_reports(store, report(OBI, "delivered", token=to(ADA, OBI)))
+        save_reports(store, report(OBI, "delivered", token=token_for(ADA, OBI)))
         await waiting
         lines = [line for line in caplog.messages if line.startswith("The wait continues.")]
         assert lines == [standing.format(0, 2), standing.format(1, 1)]
@@ -205,32 +220,36 @@ class TestEvents:
         names = [f"one{number}" for number in range(3)]
         waiting = asyncio.create_task(event_of(trigger(*names, expected=3, min_delivered=0.6)))
         for name in names[:2]:
-            save_reports(store, report(ADA, "delivered", token=to(ADA, campaign=name, reference=name)))
+            save_reports(store, report(ADA, "delivered", token=token_for(ADA, campaign=name, reference=name)))
         assert await waiting == ended("done", 3, 2, 0, 0, 1)
 
     async def test_share_out_of_reach_ends_the_wait_early(self, store: Database) -> None:
         waiting = asyncio.create_task(event_of(trigger(expected=3, min_delivered=0.9)))
-        save_reports(store, report(ADA, "rejected", token=to(ADA, OBI, UMA)))
+        save_reports(store, report(ADA, "rejected", token=token_for(ADA, OBI, UMA)))
         assert await waiting == ended("missed", 3, 0, 1, 0, 2)
 
     async def test_recipient_reported_failed_and_delivered_counts_as_delivered(self, store: Database) -> None:
-        save_reports(store, report(ADA, "delivered", token=to(ADA)), report(ADA, "failed", token=to(ADA)))
+        save_reports(store, report(ADA, "delivered", token=token_for(ADA)), report(ADA, "failed", token=token_for(ADA)))
         assert await event_of(trigger(min_delivered=1.0)) == ended("done", 1, 1, 0, 0, 0)
 
     async def test_reports_of_unknown_requests_count_once_they_arrive(self, store: Database) -> None:
-        save_reports(store, report(ADA, "delivered", token=to(ADA, OBI)), report(OBI, "sent", token=to(ADA, OBI)))
+        save_reports(
+            store, report(ADA, "delivered", token=token_for(ADA, OBI)), report(OBI, "sent", token=token_for(ADA, OBI))
+        )
         assert await event_of(trigger(expected=1, deadline=in_(0.2))) == ended("timed_out", 2, 1, 0, 1, 0)
 
 
 class TestDeadline:
     async def test_timeout_event_has_the_delivery_figures(self, store: Database) -> None:
         save_reports(
-            store, report(ADA, "sent", token=to(ADA, OBI, UMA)), report(OBI, "failed", token=to(ADA, OBI, UMA))
+            store,
+            report(ADA, "sent", token=token_for(ADA, OBI, UMA)),
+            report(OBI, "failed", token=token_for(ADA, OBI, UMA)),
         )
         assert await event_of(trigger(expected=3, deadline=in_(0.2))) == ended("timed_out", 3, 0, 1, 1, 1)
 
     async def test_trigger_restarted_past_its_deadline_reads_once_more(self, store: Database) -> None:
-        save_reports(store, report(ADA, "delivered", token=to(ADA)))
+        save_reports(store, report(ADA, "delivered", token=token_for(ADA)))
         assert await event_of(trigger(deadline=in_(-3600))) == ended("done", 1, 1, 0, 0, 0)
         assert await event_of(trigger(expected=2, deadline=in_(-3600))) == ended("timed_out", 2, 1, 0, 0, 1)
 
@@ -238,7 +257,7 @@ class TestDeadline:
         with queries_with(*ROUNDS) as rounds:
             waiting = asyncio.create_task(event_of(trigger(poke_interval=3600, deadline=in_(1.0))))
             await until(lambda: rounds)
-            save_reports(store, report(ADA, "delivered", token=to(ADA)))
+            save_reports(store, report(ADA, "delivered", token=token_for(ADA)))
             assert (await waiting)["outcome"] == "done"
         assert len(rounds) == 1
 
@@ -251,10 +270,10 @@ class TestDeadline:
         assert await event_of(trigger(deadline=in_(0.1))) == {"outcome": "timed_out"}
 
     def test_deserialized_trigger_equals_the_first(self) -> None:
-        begun = trigger("a", "b", expected=5, min_delivered=0.5, poke_interval=2)
-        path, kwargs = begun.serialize()
+        original = trigger("a", "b", expected=5, min_delivered=0.5, poke_interval=2)
+        path, kwargs = original.serialize()
         again = import_string(path)(**json.loads(json.dumps(kwargs)))
-        assert again.serialize() == begun.serialize()
+        assert again.serialize() == original.serialize()
 
 
 class TestOnePoller:
@@ -268,7 +287,7 @@ class TestOnePoller:
             waiting = [asyncio.create_task(event_of(trigger(name))) for name in names]
             await until(lambda: len(rounds) >= 5)
             save_reports(
-                store, *(report(ADA, "delivered", token=to(ADA, campaign=one, reference=one)) for one in names)
+                store, *(report(ADA, "delivered", token=token_for(ADA, campaign=one, reference=one)) for one in names)
             )
             events = await asyncio.gather(*waiting)
         assert events == [ended("done", 1, 1, 0, 0, 0)] * 1200
@@ -278,16 +297,16 @@ class TestOnePoller:
 
     async def test_reports_of_one_campaign_do_not_end_the_wait_for_another(self, store: Database) -> None:
         other = asyncio.create_task(event_of(trigger("summer")))
-        save_reports(store, report(ADA, "delivered", token=to(ADA)))
+        save_reports(store, report(ADA, "delivered", token=token_for(ADA)))
         assert (await event_of(trigger("spring")))["outcome"] == "done"
         assert not other.done()
         other.cancel()
 
     async def test_several_waiters_of_one_campaign_each_get_their_result(self, store: Database) -> None:
         waiting = [asyncio.create_task(event_of(trigger(expected=1 + number))) for number in range(2)]
-        save_reports(store, report(ADA, "delivered", token=to(ADA, OBI)))
+        save_reports(store, report(ADA, "delivered", token=token_for(ADA, OBI)))
         assert (await waiting[0])["outcome"] == "done"
-        save_reports(store, report(OBI, "delivered", token=to(ADA, OBI)))
+        save_reports(store, report(OBI, "delivered", token=token_for(ADA, OBI)))
         assert (await waiting[1])["outcome"] == "done"
 
     async def test_campaigns_of_a_cancelled_trigger_are_no_longer_read(self, store: Database) -> None:
@@ -311,7 +330,7 @@ class TestOnePoller:
             await until(lambda: rounds)
             hasty = asyncio.create_task(event_of(trigger("spring")))
             await until(lambda: len(rounds) >= 3)
-            save_reports(store, report(ADA, "delivered", token=to(ADA, campaign="summer")))
+            save_reports(store, report(ADA, "delivered", token=token_for(ADA, campaign="summer")))
             assert (await patient)["outcome"] == "done"
             hasty.cancel()
 
@@ -322,7 +341,7 @@ class TestOnePoller:
         waiting = asyncio.create_task(event_of(trigger()))
         with queries_with(*ROUNDS) as rounds:
             await until(lambda: rounds)
-            save_reports(store, report(ADA, "delivered", token=to(ADA)))
+            save_reports(store, report(ADA, "delivered", token=token_for(ADA)))
             with store.engine.begin() as connection:
                 connection.exec_driver_sql("UPDATE cpaas_deliveries SET updated_at = '2020-01-01 00:00:00.000000'")
             assert (await waiting)["outcome"] == "done"
@@ -330,8 +349,8 @@ class TestOnePoller:
 
 class TestReferences:
     async def test_recipients_of_references_are_counted_once_the_database_is_readable(self, store: Database) -> None:
-        begun(store, "noted")
-        noted(store, SentRequest("noted-pack", 2), campaign="noted")
+        start_send(store, "noted")
+        save_requests(store, SentRequest("noted-pack", 2), campaign="noted")
         with store.engine.begin() as connection:
             connection.exec_driver_sql("ALTER TABLE cpaas_deliveries RENAME TO away")
         with queries_with("cpaas_deliveries") as reads:
@@ -339,24 +358,24 @@ class TestReferences:
             await until(lambda: len(reads) > 2)
         with store.engine.begin() as connection:
             connection.exec_driver_sql("ALTER TABLE away RENAME TO cpaas_deliveries")
-        save_reports(store, report(ADA, "delivered", token=to(ADA, OBI, campaign="noted")))
+        save_reports(store, report(ADA, "delivered", token=token_for(ADA, OBI, campaign="noted")))
         await asyncio.sleep(5 * ROUND)
         assert not waiting.done()
-        save_reports(store, report(OBI, "failed", token=to(ADA, OBI, campaign="noted")))
+        save_reports(store, report(OBI, "failed", token=token_for(ADA, OBI, campaign="noted")))
         assert await waiting == ended("done", 2, 1, 1, 0, 0)
 
     async def test_request_that_is_accepted_during_the_wait_is_waited_for(self, store: Database) -> None:
-        begun(store, "noted")
-        noted(store, SentRequest("noted-pack", 1), campaign="noted")
+        start_send(store, "noted")
+        save_requests(store, SentRequest("noted-pack", 1), campaign="noted")
         with queries_with(*ROUNDS) as rounds:
             waiting = asyncio.create_task(event_of(trigger("noted", expected=0, without_count=["noted"])))
             await until(lambda: rounds)
-            noted(store, SentRequest("noted-more", 1), campaign="noted")
-            save_reports(store, report(ADA, "delivered", token=to(ADA, campaign="noted")))
+            save_requests(store, SentRequest("noted-more", 1), campaign="noted")
+            save_reports(store, report(ADA, "delivered", token=token_for(ADA, campaign="noted")))
             seen = len(rounds)
             await until(lambda: len(rounds) > seen + 2)
         assert not waiting.done()
-        save_reports(store, report(OBI, "failed", token=to(OBI, campaign="noted", reference="noted-more")))
+        save_reports(store, report(OBI, "failed", token=token_for(OBI, campaign="noted", reference="noted-more")))
         assert await waiting == ended("done", 2, 1, 1, 0, 0)
 
     async def test_mistyped_reference_ends_its_own_wait_only(self, store: Database) -> None:
@@ -370,7 +389,9 @@ class TestReferences:
 
 class TestSharedFate:
     async def test_arguments_that_cannot_be_used_end_their_own_wait_only(self, store: Database) -> None:
-        save_reports(store, *(report(ADA, "delivered", token=to(ADA, campaign=name)) for name in ("spring", "autumn")))
+        save_reports(
+            store, *(report(ADA, "delivered", token=token_for(ADA, campaign=name)) for name in ("spring", "autumn"))
+        )
         good = [asyncio.create_task(event_of(trigger("spring"))) for _ in range(20)]
         with pytest.raises(WaitEndedError, match="float"):
             await event_of(trigger("autumn", min_delivered="half"))
@@ -381,7 +402,7 @@ class TestDatabaseFailures:
     async def test_failing_database_is_logged_once_and_does_not_end_the_wait(
         self, store: Database, sqlite_url: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        save_reports(store, report(ADA, "sent", token=to(ADA)))
+        save_reports(store, report(ADA, "sent", token=token_for(ADA)))
         # Of all reads: where the table goes away within the first round, those after it begin with another query.
         with queries_with("cpaas_deliveries") as reads:
             waiting = asyncio.create_task(event_of(trigger()))
@@ -392,7 +413,7 @@ class TestDatabaseFailures:
             await until(lambda: len(reads) > seen + 3)
             with store.engine.begin() as connection:
                 connection.exec_driver_sql("ALTER TABLE away RENAME TO cpaas_deliveries")
-            save_reports(store, report(ADA, "delivered", token=to(ADA)))
+            save_reports(store, report(ADA, "delivered", token=token_for(ADA)))
             assert (await waiting)["outcome"] == "done"
         warnings = [record for record in caplog.records if "could not be used" in record.message]
         assert len(warnings) == 1
@@ -409,13 +430,13 @@ class TestDatabaseFailures:
     async def test_campaign_unknown_to_the_database_is_warned_of_once_in_the_waiting_task_s_log(
         self, store: Database, caplog: pytest.LogCaptureFixture
     ) -> None:
-        begun(store, "noted")
-        noted(store, SentRequest("noted-pack", 1), campaign="noted")
+        start_send(store, "noted")
+        save_requests(store, SentRequest("noted-pack", 1), campaign="noted")
         with queries_with(*ROUNDS) as rounds:
             waiting = [asyncio.create_task(event_of(trigger(name))) for name in ("spring", "noted")]
             await until(lambda: len(rounds) >= 3)
             save_reports(
-                store, *(report(ADA, "delivered", token=to(ADA, campaign=name)) for name in ("spring", "noted"))
+                store, *(report(ADA, "delivered", token=token_for(ADA, campaign=name)) for name in ("spring", "noted"))
             )
             await asyncio.gather(*waiting)
         warnings = [record for record in caplog.records if "do not share one database" in record.message]

@@ -150,11 +150,11 @@ class TestRoundTrip:
         assert find_map(elsewhere, conn_id="cpaas_default").facts.secret == empty.facts.secret
 
 
-class TestFile:
-    def test_only_its_owner_may_read_it(self, exported: Path) -> None:
+class TestExportedFile:
+    def test_exported_file_is_readable_by_its_owner_only(self, exported: Path) -> None:
         assert stat.S_IMODE(exported.stat().st_mode) == 0o600
 
-    def test_it_shows_no_key_and_no_formula(self, exported: Path) -> None:
+    def test_exported_file_has_no_key_and_no_formula(self, exported: Path) -> None:
         with exported.open(newline="") as file:
             rows = list(csv.reader(file))
         assert rows[1][:3] == ["key_hash", "row_id", "state"]
@@ -162,7 +162,7 @@ class TestFile:
         assert not any(cell.startswith(("=", "+", "-", "@")) for cell in cells)
         assert "key 17" not in exported.read_text()
 
-    def test_one_that_exists_is_left_alone(self, key_map: KeyMap, tmp_path: Path) -> None:
+    def test_existing_file_is_not_overwritten(self, key_map: KeyMap, tmp_path: Path) -> None:
         path = tmp_path / "mine.csv"
         path.write_text("mine")
         with pytest.raises(MapFileError, match=r"exists\. Nothing was exported\."):

@@ -142,13 +142,13 @@ def cases(table: dict[str, list[tuple[Any, Any]]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("column_type", "value", "cell"), cases(GOOD))
-def test_a_value_that_fits(column_type: str, value: Any, cell: Any) -> None:
+def test_valid_value_is_encoded(column_type: str, value: Any, cell: Any) -> None:
     encoded = encode(column_type, value)
     assert (encoded, type(encoded)) == (cell, type(cell))
 
 
 @pytest.mark.parametrize(("column_type", "value", "reason"), cases(BAD))
-def test_a_value_that_does_not(column_type: str, value: Any, reason: str) -> None:
+def test_invalid_value_is_refused(column_type: str, value: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         encode(column_type, value)
 
@@ -156,7 +156,7 @@ def test_a_value_that_does_not(column_type: str, value: Any, reason: str) -> Non
 @pytest.mark.parametrize("column_type", [*GOOD, "GEO POINT"])
 @pytest.mark.parametrize(("empty_cell_value", "cell"), [("null", None), ("empty", "")])
 @pytest.mark.parametrize("value", BLANK, ids=range(len(BLANK)))
-def test_a_blank_value_clears_a_cell_of_any_type(
+def test_blank_value_clears_a_cell_of_any_type(
     column_type: str, value: Any, empty_cell_value: str, cell: str | None
 ) -> None:
     assert encode(column_type, value, empty_cell_value=empty_cell_value) == cell
@@ -173,19 +173,19 @@ def test_types_count_without_regard_to_case(column_type: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["x", 5, [1], {"a": None}])
-def test_a_type_the_contract_does_not_know_takes_any_value_as_it_is(value: Any) -> None:
+def test_unknown_column_type_accepts_any_json_value(value: Any) -> None:
     assert encode("GEO POINT", value) == value
 
 
 @pytest.mark.parametrize(
     "value", [object(), {1: 2}, {"a"}, (1,), math.inf, [math.nan], ["\ud83d"], b"x", "a\0"], ids=range(9)
 )
-def test_a_type_the_contract_does_not_know_takes_no_value_that_json_has_not(value: Any) -> None:
+def test_unknown_column_type_refuses_a_value_that_is_not_json(value: Any) -> None:
     with pytest.raises(ValueError, match=r"must be a JSON value|contains NUL"):
         encode("GEO POINT", value)
 
 
-def test_a_type_the_contract_does_not_know_takes_no_value_nested_without_end() -> None:
+def test_unknown_column_type_refuses_a_value_nested_too_deep() -> None:
     deep: Any = "x"
     for _ in range(21):
         deep = [deep]
@@ -194,12 +194,12 @@ def test_a_type_the_contract_does_not_know_takes_no_value_nested_without_end() -
         encode("GEO POINT", deep)
 
 
-def test_the_name_in_an_address_stays_in_its_own_script() -> None:
+def test_local_part_of_an_address_retains_its_script() -> None:
     # Unlike a domain it has no other form; whether it can be stored is for the service to tell.
     assert encode("EMAIL", "z\u00f6e@EXAMPLE.com") == "z\u00f6e@example.com"
 
 
-def test_a_national_number_needs_to_know_the_nation() -> None:
+def test_national_number_needs_a_default_region() -> None:
     with pytest.raises(ValueError, match="default_region"):
         encode_cell("PHONE NUMBER", "0803 123 4567")
 
@@ -223,7 +223,7 @@ WRITTEN = ADDRESSES | PHONES | st.from_regex(r"[-+]?[0-9., eE]{1,30}", fullmatch
 
 
 @given(st.sampled_from(sorted(GOOD)), ANYTHING | WRITTEN)
-def test_whatever_is_given_becomes_json_or_is_refused(column_type: str, value: Any) -> None:
+def test_any_value_becomes_json_or_is_refused(column_type: str, value: Any) -> None:
     try:
         cell = encode(column_type, value)
     except ValueError as error:
@@ -246,7 +246,7 @@ def test_no_reason_holds_the_value(column_type: str, value: str) -> None:
 
 
 @given(st.sampled_from(sorted(GOOD)), ANYTHING | WRITTEN)
-def test_a_cell_that_is_read_again_stays_the_same(column_type: str, value: Any) -> None:
+def test_encoding_a_cell_again_does_not_change_it(column_type: str, value: Any) -> None:
     try:
         cell = encode(column_type, value)
     except ValueError:

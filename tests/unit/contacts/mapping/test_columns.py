@@ -48,7 +48,7 @@ class TestEncode:
             ("c1", "c8"),
         ],
     )
-    def test_a_column_is_found(self, name: str, column: str) -> None:
+    def test_column_is_found_by_name_or_id(self, name: str, column: str) -> None:
         value = 5 if column == "c2" else "x"
         assert COLUMNS.encode({name: value}) == {column: value}
 
@@ -90,12 +90,12 @@ class TestDecode:
         assert COLUMNS.decode({"c1": "Ada"})["Name"] == "Ada"
         assert COLUMNS.decode({"c1": "Ada"})["Points"] is None
 
-    def test_a_shared_name_leaves_the_id(self) -> None:
+    def test_column_with_a_shared_name_is_decoded_under_its_id(self) -> None:
         decoded = COLUMNS.decode({"c5": "one", "c6": "two"})
         assert (decoded["c5"], decoded["c6"]) == ("one", "two")
         assert "Twice" not in decoded
 
-    def test_a_cell_of_no_known_column_keeps_its_id(self) -> None:
+    def test_cell_of_an_unknown_column_is_decoded_under_its_id(self) -> None:
         assert COLUMNS.decode({"c99": "new"})["c99"] == "new"
 
 
@@ -103,7 +103,7 @@ VISIBLE = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1)
 
 
 @given(st.dictionaries(st.sampled_from(["Name", "ÉTÉ", "Plan", "plan"]), VISIBLE))
-def test_what_is_read_back_is_what_was_written(cells: dict[str, str]) -> None:
+def test_decoded_cells_are_those_that_were_encoded(cells: dict[str, str]) -> None:
     if cells:
         cells = {name: value.strip() for name, value in cells.items()}
         decoded = COLUMNS.decode(COLUMNS.encode(cells))

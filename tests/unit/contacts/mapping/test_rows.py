@@ -80,7 +80,9 @@ class TestBind:
             (None, None, "The source does not say which columns it has: give columns"),
         ],
     )
-    def test_what_does_not_go_together_is_refused(self, columns: Any, source: Any, words: str) -> None:
+    def test_mapping_that_does_not_fit_the_table_or_the_source_is_refused(
+        self, columns: Any, source: Any, words: str
+    ) -> None:
         assert words in refused(columns, source)
 
     @pytest.mark.parametrize(
@@ -91,15 +93,15 @@ class TestBind:
             (("id", "id"), "key: names a column twice"),
         ],
     )
-    def test_a_key_that_is_none_is_refused(self, key: tuple[str, ...], words: str) -> None:
+    def test_invalid_key_is_refused(self, key: tuple[str, ...], words: str) -> None:
         assert words in refused(["Name"], ["id", "Name"], key=key)
 
-    def test_everything_wrong_is_named_at_once(self) -> None:
+    def test_all_faults_of_a_mapping_are_named_at_once(self) -> None:
         words = refused({"Colour": "a", "PLAN": "b", "Name": "nmae", "Points": "points"}, key=("nr",))
         assert [name for name in ("key: ", "Colour: ", "PLAN: ", "Name: ") if name not in words] == []
         assert "Points: " not in words
 
-    def test_a_source_that_does_not_know_its_columns_is_checked_row_by_row(self) -> None:
+    def test_source_without_known_columns_is_checked_row_by_row(self) -> None:
         mapping = bind({"Name": "name", "Points": {"source": "points", "keep_when_blank": True}}, None)
         with pytest.raises(InvalidRowError) as caught:
             mapping.cells({"id": "1"})
@@ -136,17 +138,17 @@ class TestCells:
         }
 
     @pytest.mark.parametrize(("clear", "cell"), [("null", None), ("empty", "")])
-    def test_a_blank_value_clears_the_cell_or_leaves_it_alone(self, clear: str, cell: Any) -> None:
+    def test_blank_value_clears_the_cell_or_leaves_it_out(self, clear: str, cell: Any) -> None:
         mapping = bind({"Name": "name", "Points": {"source": "points", "keep_when_blank": True}}, clear=clear)
         assert mapping.cells({"name": " ", "points": None}) == {"c1": cell}
         assert mapping.cells({"name": "Ada", "points": 0}) == {"c1": "Ada", "c2": 0}
 
-    def test_a_template_is_blank_where_all_its_columns_are(self) -> None:
+    def test_template_is_blank_if_all_its_columns_are(self) -> None:
         mapping = bind({"Website": {"template": "https://example.com/{a}{b}"}}, None)
         assert mapping.cells({"a": None, "b": " "}) == {"c6": None}
         assert mapping.cells({"a": None, "b": 5.0}) == {"c6": "https://example.com/5"}
 
-    def test_a_constant_list_is_not_shared_between_rows(self) -> None:
+    def test_constant_list_is_not_shared_between_rows(self) -> None:
         mapping = bind({"Tags": {"constant": ["a", "b"]}})
         mapping.cells({})["c8"].append("c")
         assert mapping.cells({}) == {"c8": ["a", "b"]}
@@ -176,7 +178,7 @@ class TestKey:
             ("Zo\u00eb", "Zoe\u0308", "\ufeffZo\u00eb\u00a0"),
         ],
     )
-    def test_it_is_the_same_from_every_kind_of_source(self, values: tuple[Any, ...]) -> None:
+    def test_key_is_the_same_from_every_kind_of_source(self, values: tuple[Any, ...]) -> None:
         mapping = bind(["Name"], None)
         assert {mapping.key_of({"id": value}) for value in values} == {(values[0],)}
 
@@ -192,7 +194,7 @@ class TestKey:
         assert {mapping.key_of({"id": form}) for form in forms} == {(str(value),)}
 
     @given(st.text(min_size=1, max_size=40))
-    def test_a_key_that_is_read_again_stays_the_same(self, value: str) -> None:
+    def test_reading_a_key_again_does_not_change_it(self, value: str) -> None:
         mapping = bind(["Name"], None)
         try:
             key = mapping.key_of({"id": value})
@@ -203,7 +205,7 @@ class TestKey:
             assert mapping.key_of({"id": unicodedata.normalize("NFD", value)}) == key
 
     @pytest.mark.parametrize("value", [None, "", " ", "\u00a0", float("nan"), Decimal("NaN")])
-    def test_a_blank_part_makes_it_none(self, value: Any) -> None:
+    def test_key_with_a_blank_part_is_none(self, value: Any) -> None:
         mapping = bind(["Name"], None, key=("id", "country"))
         assert mapping.key_of({"id": "7", "country": value}) is None
         assert mapping.key_of({"id": value, "country": "NG"}) is None
@@ -239,7 +241,7 @@ class TestRawValues:
     def raw(self, value: Any) -> str:
         return repr(self.mapping.raw_values({"name": value, "points": 1}))
 
-    def test_it_holds_each_column_that_is_read_once_and_not_the_key(self) -> None:
+    def test_raw_values_hold_each_source_column_once_without_the_key(self) -> None:
         assert self.mapping.raw_values({"id": 7, "name": "Ada", "points": "5", "other": "x"}) == ("Ada", "5")
 
     def test_values_of_different_types_differ(self) -> None:
@@ -256,23 +258,23 @@ class TestRawValues:
             (float("nan"), float("nan")),
         ],
     )
-    def test_the_same_values_are_written_the_same(self, one: Any, other: Any) -> None:
+    def test_equal_values_have_the_same_raw_form(self, one: Any, other: Any) -> None:
         assert self.raw(one) == self.raw(other)
 
-    def test_a_missing_column_is_none_of_its_values(self) -> None:
+    def test_missing_column_differs_from_none(self) -> None:
         assert repr(self.mapping.raw_values({"points": 1})) != self.raw(None)
 
-    def test_what_is_nested_without_end_ends(self) -> None:
+    def test_raw_form_of_a_value_nested_without_end_is_cut(self) -> None:
         deep: list[Any] = []
         deep.append(deep)
         assert self.raw(deep).count("'list'") == 21
 
-    def test_a_mapping_of_constants_reads_nothing(self) -> None:
+    def test_mapping_of_constants_has_no_raw_values(self) -> None:
         assert bind({"Name": {"constant": "x"}}).raw_values({"name": "Ada"}) == ()
 
 
 class TestSignatures:
-    def test_a_changed_type_is_named_with_both_types(self) -> None:
+    def test_changed_type_is_named_with_both_types(self) -> None:
         old = bind({"Name": "name", "Points": "points"}).type_signature
         now = table(c1=("Full name", "EMAIL"), c2=("Points", " number "), c3=("Born", "DATE"))
         mapping = RowMapping(
@@ -286,17 +288,17 @@ class TestSignatures:
         assert mapping.changed_types(old) == ["Full name was TEXT and is now EMAIL"]
         assert mapping.changed_types(mapping.type_signature) == []
 
-    def test_the_order_of_columns_is_no_change(self) -> None:
+    def test_order_of_columns_does_not_change_the_signatures(self) -> None:
         one, other = bind({"Name": "name", "Points": "points"}), bind({"Points": "points", "Name": "name"})
         assert one.type_signature == other.type_signature
         assert one.rules_signature == other.rules_signature
 
     @pytest.mark.parametrize("old", ["", "null", "[1]", "{}x"])
-    def test_what_is_no_signature_is_refused(self, old: str) -> None:
+    def test_invalid_signature_is_refused(self, old: str) -> None:
         with pytest.raises(ValueError, match="cannot be read"):
             bind({"Name": "name"}).changed_types(old)
 
-    def test_the_rules_signature_follows_whatever_makes_other_cells(self) -> None:
+    def test_rules_signature_changes_with_each_rule_that_changes_cells(self) -> None:
         born = {"Born": ColumnRule(source="dob")}
         signatures = [
             bind(born),

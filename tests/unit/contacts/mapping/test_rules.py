@@ -26,7 +26,7 @@ class TestParseMapping:
             "Points": ColumnRule(source="Points"),
         }
 
-    def test_a_mapping_takes_names_rules_and_fields(self) -> None:
+    def test_mapping_accepts_names_rules_and_fields(self) -> None:
         rule = ColumnRule(template="{first} {last}")
         given = {"Phone": "msisdn", "Name": rule, "Born": {"source": "dob", "date_format": "%d.%m.%Y"}}
         assert parse_mapping(given) == {
@@ -91,7 +91,7 @@ class TestParseMapping:
         ColumnRule(source="a", decimal=",", thousands=".", region="NG"),
     ],
 )
-def test_a_rule_goes_through_json_and_comes_back(rule: ColumnRule) -> None:
+def test_rule_is_restored_from_json(rule: ColumnRule) -> None:
     assert ColumnRule.from_dict(json.loads(json.dumps(rule.as_dict()))) == rule
 
 
@@ -139,11 +139,11 @@ class TestTemplate:
             ("{a}}", "has a brace without its counterpart"),
         ],
     )
-    def test_what_is_more_than_a_name_is_refused(self, template: str, reason: str) -> None:
+    def test_template_field_that_is_not_a_plain_name_is_refused(self, template: str, reason: str) -> None:
         with pytest.raises(ValueError, match=reason):
             CellTemplate(template)
         assert f"Name: template {reason}" in refused({"Name": {"template": template}})
 
-    def test_a_column_that_is_not_there_is_an_error(self) -> None:
+    def test_missing_column_of_a_template_is_an_error(self) -> None:
         with pytest.raises(KeyError):
             CellTemplate("{0}").fill({"a": "b"}, str)

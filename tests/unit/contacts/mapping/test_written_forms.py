@@ -54,7 +54,7 @@ class TestNumbers:
             (Decimal("1234.50"), GERMAN, 1234.5),
         ],
     )
-    def test_a_rule_reads_what_it_names(self, value: Any, rule: dict[str, str], cell: Any) -> None:
+    def test_number_is_read_in_the_notation_of_its_rule(self, value: Any, rule: dict[str, str], cell: Any) -> None:
         read = number(value, **rule)
         assert (read, type(read)) == (cell, type(cell))
 
@@ -75,7 +75,7 @@ class TestNumbers:
             *(("1.5", {"decimal": ","}), ("1e5", GERMAN), ("- 5", FRENCH), ("0x1.000", GERMAN), ("1.000 EUR", GERMAN)),
         ],
     )
-    def test_what_it_does_not_name_is_refused(self, value: str, rule: dict[str, str]) -> None:
+    def test_number_in_another_notation_is_refused(self, value: str, rule: dict[str, str]) -> None:
         with pytest.raises(ValueError, match="must be a number such as"):
             number(value, **rule)
 
@@ -132,7 +132,7 @@ class TestDates:
             *(("31 Januar 2026", "%d %B %Y"), ("31x01x2026", "%d.%m.%Y"), ("", "%d.%m.%Y x"), (45_000, "%d.%m.%Y")),
         ],
     )
-    def test_nothing_else_is(self, value: Any, date_format: str) -> None:
+    def test_date_in_another_format_is_refused(self, value: Any, date_format: str) -> None:
         if value == "":
             assert day(value, date_format=date_format) is None
             return
@@ -140,7 +140,7 @@ class TestDates:
             day(value, date_format=date_format)
 
     @given(st.dates(), st.sampled_from(["%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d %B %Y", "%b %d, %Y"]))
-    def test_a_date_that_is_written_by_a_format_is_read_by_it(self, value: dt.date, date_format: str) -> None:
+    def test_date_written_in_a_format_is_read_by_it(self, value: dt.date, date_format: str) -> None:
         # Not every platform's strftime pads years before 1000.
         written = value.strftime(date_format.replace("%Y", "@")).replace("@", f"{value.year:04}")
         assert day(written, date_format=date_format) == value.isoformat()
@@ -181,7 +181,7 @@ class TestDates:
         with pytest.raises(ValueError, match=reason):
             day(value, excel_serial=True)
 
-    def test_a_format_goes_before_a_serial_number(self) -> None:
+    def test_date_format_comes_before_the_serial_number(self) -> None:
         assert day("01012026", date_format="%d%m%Y", excel_serial=True) == "2026-01-01"
         assert day("45000", date_format="%d%m%Y", excel_serial=True) == "2023-03-15"
         with pytest.raises(ValueError, match="must be a date written as %d%m%Y, or a serial number"):
@@ -213,5 +213,5 @@ class TestOptions:
     ("region", "default", "cell"),
     [("DE", "NG", "49301234567"), ("de", None, "49301234567"), (None, "DE", "49301234567")],
 )
-def test_a_region_by_rule_goes_before_the_default(region: str | None, default: str | None, cell: str) -> None:
+def test_region_of_a_rule_overrides_the_default(region: str | None, default: str | None, cell: str) -> None:
     assert cell_parser("PHONE NUMBER", ColumnRule(region=region), NumberReader(default))("030 1234567") == cell

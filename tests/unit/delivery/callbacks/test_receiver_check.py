@@ -24,13 +24,13 @@ from tests.tls_server import TlsServer
 from tests.unit.delivery.running_receiver import running, serving
 
 
-def receiver(base: str, **changes: Any) -> ReceiverClient:
+def receiver_client(base: str, **changes: Any) -> ReceiverClient:
     given: dict[str, Any] = {"conn_id": "shop", "secret": "of-callbacks", "options": {}, **changes}
     return ReceiverClient(base, **given)
 
 
 @contextmanager
-def answering(status: int, body: bytes, heard: list[bytes] | None = None) -> Iterator[str]:
+def server_with_response(status: int, body: bytes, heard: list[bytes] | None = None) -> Iterator[str]:
     """Answer everything alike."""
     app = FastAPI()
 
@@ -44,70 +44,73 @@ def answering(status: int, body: bytes, heard: list[bytes] | None = None) -> Ite
         yield url
 
 
-def test_the_receiver_s_store_is_ours(database: Any) -> None:
+def test_receiver_on_the_same_database_passes(database: Any) -> None:
     with serving(database) as served:
-        receiver(served.url).check("the-store", "here")
+        receiver_client(served.url).check("the-store", "here")
         assert served.stored() == []
 
 
-def test_it_has_another_store(database: Any) -> None:
+def test_receiver_on_another_database_is_refused(database: Any) -> None:
     with (
         serving(database) as served,
         pytest.raises(HandshakeRefusedError, match=r"another database than tasks read \(here\)"),
     ):
-        receiver(served.url).check("ours", "here")
+        receiver_client(served.url).check("ours", "here")
 
 
 @pytest.mark.parametrize("changed", [{"secret": "nobody's"}, {"conn_id": "bank"}])
-def test_it_would_refuse_our_reports(database: Any, changed: dict[str, Any]) -> None:
+def test_receiver_that_rejects_the_token_is_refused(database: Any, changed: dict[str, Any]) -> None:
     with serving(database) as served, pytest.raises(HandshakeRefusedError, match=r"HTTP 404.*would be lost"):
-        receiver(served.url, **changed).check("the-store", "here")
+        receiver_client(served.url, **changed).check("the-store", "here")
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"database": 7}', b'{"database": ""}', b"\xff"])
-def test_what_answers_is_no_receiver(body: bytes) -> None:
-    with answering(200, body) as url, pytest.raises(HandshakeRefusedError, match="does not lead to the receiver"):
-        receiver(url).check("the-store", "here")
+def test_response_without_a_database_id_is_refused(body: bytes) -> None:
+    with (
+        server_with_response(200, body) as url,
+        pytest.raises(HandshakeRefusedError, match="does not lead to the receiver"),
+    ):
+        receiver_client(url).check("the-store", "here")
 
 
 @pytest.mark.parametrize("status", [204, 301, 401, 404, 405])
-def test_another_answer_is_a_refusal(status: int) -> None:
-    with answering(status, b"") as url, pytest.raises(HandshakeRefusedError, match=f"HTTP {status}"):
-        receiver(url).check("the-store", "here")
+def test_unexpected_status_below_500_is_refused(status: int) -> None:
+    with server_with_response(status, b"") as url, pytest.raises(HandshakeRefusedError, match=f"HTTP {status}"):
+        receiver_client(url).check("the-store", "here")
 
 
 @pytest.mark.parametrize("status", [500, 502, 503])
-def test_a_receiver_in_trouble_tells_nothing(status: int) -> None:
-    with answering(status, b"") as url, pytest.raises(ReceiverUnreachableError, match=f"HTTP {status}"):
-        receiver(url).check("the-store", "here")
+def test_receiver_with_a_server_error_counts_as_unreachable(status: int) -> None:
+    with server_with_response(status, b"") as url, pytest.raises(ReceiverUnreachableError, match=f"HTTP {status}"):
+        receiver_client(url).check("the-store", "here")
 
 
-def test_a_receiver_that_is_not_there_tells_nothing() -> None:
+def test_receiver_that_accepts_no_connection_counts_as_unreachable() -> None:
     with closed_port() as url, pytest.raises(ReceiverUnreachableError, match="did not respond"):
-        receiver(url).check("the-store", "here")
+        receiver_client(url).check("the-store", "here")
 
 
 @pytest.mark.parametrize(
     "base", ["http://shop.example.com/cpaas", "ftp://127.0.0.1", "http://user:hunter2@127.0.0.1:1"]
 )
-def test_a_place_that_must_not_be_asked_is_refused_without_a_secret(base: str) -> None:
+def test_unsafe_callback_url_is_refused_without_showing_its_password(base: str) -> None:
     with pytest.raises(HandshakeRefusedError, match="callback_url cannot be used") as refused:
-        receiver(base).check("the-store", "here")
+        receiver_client(base).check("the-store", "here")
     assert "hunter2" not in str(refused.value)
 
 
-def test_the_key_of_the_account_is_not_shown_to_it() -> None:
+def test_handshake_sends_a_token_and_not_the_secret() -> None:
     heard: list[bytes] = []
-    with answering(200, json.dumps({"database": "the-store"}).encode(), heard) as url:
-        receiver(url).check("the-store", "here")
+    with server_with_response(200, json.dumps({"database": "the-store"}).encode(), heard) as url:
+        receiver_client(url).check("the-store", "here")
     (asked,) = heard
     assert asked.startswith(b"callback/shop/handshake.handshake.1.")
     assert b"of-callbacks" not in asked
 
 
-def test_a_receiver_behind_a_running_loop_can_be_asked(database: Any) -> None:
+def test_check_in_a_thread_beside_a_running_event_loop_passes(database: Any) -> None:
     async def ask(url: str) -> None:
-        await asyncio.to_thread(receiver(url).check, "the-store", "here")
+        await asyncio.to_thread(receiver_client(url).check, "the-store", "here")
 
     with serving(database) as served:
         asyncio.run(ask(served.url))
@@ -119,5 +122,5 @@ def test_receiver_does_not_get_the_client_certificate_of_the_service(tmp_path: P
     options = {"verify": str(authority.path), "client_cert": str(cert), "client_key": str(key)}
     context = authority.server_context(clients=authority.path, mode=CERT_OPTIONAL)
     with TlsServer(context, tmp_path) as server, pytest.raises(HandshakeRefusedError):
-        receiver(server.url, options=options).check("the-store", "here")
+        receiver_client(server.url, options=options).check("the-store", "here")
     assert server.peers == [None]

@@ -20,7 +20,7 @@ from cpaas_provider.delivery.callbacks.signatures import sign, verify
 RAW = b'{"event": "text.delivered"}'
 
 
-def test_it_is_base64_of_hmac_sha512_over_the_raw_body() -> None:
+def test_signature_is_base64_of_hmac_sha512_over_the_raw_body() -> None:
     assert sign(RAW, "secret") == base64.b64encode(hmac.new(b"secret", RAW, hashlib.sha512).digest()).decode()
 
 
@@ -31,7 +31,7 @@ def test_long_body_is_signed_whole(length: int) -> None:
     assert not verify(raw[:-1] + b"?", sign(raw, "secret"), "secret")
 
 
-def test_a_published_vector() -> None:
+def test_signature_matches_the_test_vector_of_rfc_4231() -> None:
     """RFC 4231, test case 2."""
     known = (
         "164b7a7bfcf819e2e395fbe73b56e0a387bd64222e831fd610270cd7ea250554"
@@ -41,34 +41,34 @@ def test_a_published_vector() -> None:
 
 
 @given(st.binary(max_size=1000), st.text(min_size=1).filter(str.isprintable))
-def test_what_was_signed_is_verified(raw: bytes, secret: str) -> None:
+def test_signature_of_a_body_verifies(raw: bytes, secret: str) -> None:
     assert verify(raw, sign(raw, secret), secret)
 
 
 @given(st.binary(max_size=100), st.text())
-def test_any_other_text_is_not(raw: bytes, text: str) -> None:
+def test_any_other_text_does_not_verify(raw: bytes, text: str) -> None:
     assert not verify(raw, text, "secret") or text.strip() == sign(raw, "secret")
 
 
 @pytest.mark.parametrize("raw", [RAW + b" ", RAW[:-1], b"", RAW.replace(b" ", b"")])
-def test_a_changed_body_is_not(raw: bytes) -> None:
+def test_signature_does_not_verify_a_changed_body(raw: bytes) -> None:
     assert not verify(raw, sign(RAW, "secret"), "secret")
 
 
-def test_another_secret_does_not_verify() -> None:
+def test_signature_under_another_secret_does_not_verify() -> None:
     assert not verify(RAW, sign(RAW, "other"), "secret")
 
 
 @pytest.mark.parametrize("signature", [None, "", " ", "ä", "\udc80", "A" * 1_000_000, sign(RAW, "secret")[:-1]])
-def test_no_signature_or_a_broken_one_is_refused(signature: str | None) -> None:
+def test_missing_or_malformed_signature_does_not_verify(signature: str | None) -> None:
     assert not verify(RAW, signature, "secret")
 
 
-def test_an_empty_secret_signs_nothing() -> None:
+def test_empty_secret_verifies_nothing() -> None:
     assert not verify(RAW, sign(RAW, ""), "")
 
 
-def test_webhook_signatures_are_compared_in_constant_time_and_in_no_other_way() -> None:
+def test_webhook_signatures_are_compared_only_in_constant_time() -> None:
     tree = ast.parse(inspect.getsource(signatures))
     compared = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "compare_digest"]
     assert len(compared) == 1

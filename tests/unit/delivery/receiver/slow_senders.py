@@ -11,7 +11,7 @@ from cpaas_provider.delivery.callbacks.signatures import sign
 from tests.unit.delivery.running_receiver import PATIENCE, Served
 
 UNREAD = {"callback": "", "webhook": f"X-Signature: {sign(b'other', 'of-webhooks')}\r\n"}
-"""What lets a request in at a door before its body is there: nobody can tell of which body the signature is."""
+"""What lets a request in at an endpoint before its body is there: its signature can only be checked with the body."""
 
 
 def head(served: Served, url: str, length: int | None = None, headers: str = "") -> bytes:
@@ -23,7 +23,7 @@ def head(served: Served, url: str, length: int | None = None, headers: str = "")
     ).encode()
 
 
-def answer_of(connection: socket.socket) -> bytes:
+def read_response(connection: socket.socket) -> bytes:
     with contextlib.suppress(ConnectionResetError):
         return connection.makefile("rb").read()
     return b""

@@ -35,27 +35,27 @@ def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="module")
-def whole_module(sqlite: Database) -> Iterator[Served]:
+def module_receiver(sqlite: Database) -> Iterator[Served]:
     with serving(sqlite) as served:
         yield served
 
 
 @pytest.fixture
-def served(whole_module: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
+def served(module_receiver: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
     """The receiver, with nothing complained of yet."""
     monkeypatch.setattr(endpoints, "throttled_log", ThrottledLogger(logging.getLogger(endpoints.__name__)))
-    whole_module.observed.clear()
-    return whole_module
+    module_receiver.observed.clear()
+    return module_receiver
 
 
-async def posted_together(url: str, bodies: Sequence[Any]) -> list[int]:
+async def post_together(url: str, bodies: Sequence[Any]) -> list[int]:
     async with httpx.AsyncClient(timeout=30, trust_env=False, limits=httpx.Limits(max_connections=20)) as client:
         answers = await asyncio.gather(*(client.post(url, json=body) for body in bodies))
     return [answer.status_code for answer in answers]
 
 
-class TestMovedStore:
-    def test_503_while_the_file_is_away_and_200_into_the_one_that_is_put_there(self, tmp_path: Path) -> None:
+class TestMovedDatabase:
+    def test_503_while_the_database_file_is_missing_and_200_with_its_replacement(self, tmp_path: Path) -> None:
         path = tmp_path / "home" / "store.db"
         with open_database(f"sqlite:///{path}") as database, serving(database) as served:
             assert served.post(body={**REPORT, "note": "before"}).status_code == 200
@@ -65,21 +65,21 @@ class TestMovedStore:
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
             with open_database(f"sqlite:///{path}") as restored:
                 assert served.post(body={**REPORT, "note": "after"}).status_code == 200
-                assert notes(restored) == ["after"]
+                assert stored_notes(restored) == ["after"]
         with open_database(f"sqlite:///{elsewhere}") as moved:
-            assert notes(moved) == ["before"]
+            assert stored_notes(moved) == ["before"]
 
 
-def notes(database: Database) -> list[str]:
+def stored_notes(database: Database) -> list[str]:
     with database.connect() as connection:
         return [json.loads(body)["note"] for body in connection.execute(select(reports.c.body)).scalars()]
 
 
-class TestExpiry:
+class TestExpiredCallbackUrl:
     def old(self, days: float, reference: str = "spring-old") -> CallbackToken:
         return CallbackToken("spring", reference, 1, datetime.now(UTC) - timedelta(days=days))
 
-    def test_404_a_url_that_is_older_than_reports_are_kept(
+    def test_404_if_the_callback_url_is_older_than_its_lifetime(
         self, served: Served, caplog: pytest.LogCaptureFixture
     ) -> None:
         assert served.post(served.callback(self.old(89)), {**REPORT, "note": "young"}).status_code == 200
@@ -90,16 +90,16 @@ class TestExpiry:
         assert served.counted()["expired"] == 1
         assert "the callback URL has expired" in caplog.text
 
-    def test_a_handshake_cannot_be_replayed_for_ever(self, served: Served) -> None:
+    def test_404_to_a_handshake_with_an_expired_token(self, served: Served) -> None:
         then = datetime.now(UTC) - timedelta(days=91)
         assert served.post(served.callback(CallbackToken("handshake", "handshake", 1, then))).status_code == 404
 
-    def test_how_long_they_live_is_the_connection_s_receiver_s(self, served: Served) -> None:
+    def test_404_after_the_callback_lifetime_of_the_connection(self, served: Served) -> None:
         served.connections["brief"] = replace(SHOP, callback_lifetime=timedelta(days=1))
         assert served.post(served.callback(self.old(0.9), "brief")).status_code == 200
         assert served.post(served.callback(self.old(1.1), "brief")).status_code == 404
 
-    def test_a_replay_of_what_was_pruned_is_recognised_and_starts_nothing(
+    def test_replay_of_a_pruned_report_is_refused_and_not_stored(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         failed = {**REPORT, "status": "failed"}
@@ -122,13 +122,13 @@ class TestExpiry:
             assert served.post(young, failed).status_code == 200
 
 
-class TestQuota:
-    def test_a_url_for_one_brings_no_more_bodies_than_one_may_have(
+class TestReportQuota:
+    def test_429_beyond_the_report_limit_of_a_request(
         self, served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(quotas, "BASE_REPORTS", 20)
         url = served.callback(CallbackToken("spring", "spring-small", 1))
-        said = asyncio.run(posted_together(url, [{**REPORT, "note": f"small {number}"} for number in range(70)]))
+        said = asyncio.run(post_together(url, [{**REPORT, "note": f"small {number}"} for number in range(70)]))
         assert Counter(said) == {200: 40, 429: 30}
         # Known ones are known all the same, and others have room of their own.
         (known, *_) = [body for body in served.bodies() if "small" in body]
@@ -138,7 +138,7 @@ class TestQuota:
         assert served.counted()["too_many"] == served.counted()["refused.429"] == 30
         assert caplog.text.count("a callback URL exceeded the report limit of its request") == 1
 
-    def test_nor_more_bytes(self, served: Served) -> None:
+    def test_429_beyond_the_byte_limit_of_a_request(self, served: Served) -> None:
         url = served.callback(CallbackToken("spring", "spring-large", 1))
         with httpx.Client(trust_env=False, timeout=30) as client:
             bodies = [{"note": f"large {number}", "more": "ä" * 100_000} for number in range(12)]
@@ -146,7 +146,7 @@ class TestQuota:
         assert [answer.status_code for answer in said] == [200] * 5 + [429] * 7
         assert sum(len(body.encode()) for body in served.bodies() if "large" in body) < 1.1 * 1024 * 1024
 
-    def test_it_holds_over_all_processes(self, database: Database) -> None:
+    def test_report_limit_holds_across_report_stores(self, database: Database) -> None:
         token = CallbackToken("spring", "spring-both", 1)
         stores = [ReportStore(database) for _ in range(3)]
         kept = [report_store.save([report(ADA, "sent", token=token)])[0] for _ in range(60) for report_store in stores]
@@ -155,7 +155,7 @@ class TestQuota:
             StoreResult.TOO_MANY
         }
 
-    def test_one_batch_brings_no_more_than_the_rest_of_it(self, database: Database) -> None:
+    def test_report_limit_holds_within_one_group_commit(self, database: Database) -> None:
         token = CallbackToken("spring", "spring-batch", 1)
         mine = [report(ADA, "sent", token=token) for _ in range(200)]
         others = [report(OBI, "sent", token=CallbackToken("spring", "spring-other", 1)) for _ in range(5)]
@@ -164,6 +164,6 @@ class TestQuota:
             == [StoreResult.NEW] * 120 + [StoreResult.TOO_MANY] * 80 + [StoreResult.NEW] * 5
         )
 
-    def test_the_account_s_webhook_has_none(self, database: Database) -> None:
+    def test_account_webhook_has_no_report_limit(self, database: Database) -> None:
         kept = ReportStore(database).save([report(ADA, "sent", message_id="m-1") for _ in range(300)])
         assert set(kept) == {StoreResult.NEW}

@@ -13,7 +13,7 @@ from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
 
 
-def test_callback_urls_live_as_long_as_reports_are_kept_unless_it_says_otherwise(
+def test_callback_lifetime_is_90_days_unless_configured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert callback_lifetime() == ConnectionSecrets(()).callback_lifetime == timedelta(days=90)
@@ -22,7 +22,7 @@ def test_callback_urls_live_as_long_as_reports_are_kept_unless_it_says_otherwise
 
 
 @pytest.mark.parametrize("days", ["0", "-1", "soon", "1e3", "99999999999"])
-def test_a_lifetime_that_is_none_is_told_and_the_default_taken(
+def test_invalid_callback_lifetime_is_logged_and_the_default_used(
     days: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(app, "throttled_log", ThrottledLogger(logging.getLogger(app.__name__)))

@@ -25,7 +25,7 @@ from cpaas_provider.delivery.receiver.http.connection_limits import (
     TrackRequests,
 )
 from tests.ports import listening
-from tests.unit.delivery.receiver.slow_senders import answer_of
+from tests.unit.delivery.receiver.slow_senders import read_response
 from tests.unit.delivery.running_receiver import PATIENCE
 from tests.waiting import until
 
@@ -41,7 +41,7 @@ BUFFERED = FLOOD // 2
 """More than the systems of both ends store of what the server does not read."""
 
 
-class Bounded:
+class LimitedServer:
     """A server with the limits.
 
     :ivar headers: the headers of each request, and what was added to them since
@@ -88,10 +88,10 @@ class Bounded:
 
 
 @pytest.fixture
-def bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bounded]:
+def limited_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LimitedServer]:
     monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", MOST)
     with listening() as (listener, _):
-        running = Bounded(listener)
+        running = LimitedServer(listener)
         until(lambda: running.server.started)
         yield running
         running.proceed.set()
@@ -109,8 +109,8 @@ def send_until_closed(connection: socket.socket, data: bytes) -> int:
     return sent
 
 
-def test_requests_are_answered_one_after_the_other_and_together(bounded: Bounded) -> None:
-    with bounded.connect() as connection:
+def test_sequential_and_pipelined_requests_get_responses(limited_server: LimitedServer) -> None:
+    with limited_server.connect() as connection:
         for _ in range(3):
             connection.sendall(GET)
             assert connection.recv(1000).startswith(b"HTTP/1.1 200")
@@ -124,16 +124,16 @@ def test_requests_are_answered_one_after_the_other_and_together(bounded: Bounded
 
 
 @pytest.mark.parametrize("head", [b"GET /" + b"a" * 100_000, b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000])
-def test_head_that_is_too_long_ends_the_connection(bounded: Bounded, head: bytes) -> None:
-    with bounded.connect() as connection:
+def test_head_that_is_too_long_ends_the_connection(limited_server: LimitedServer, head: bytes) -> None:
+    with limited_server.connect() as connection:
         connection.sendall(head)
         assert send_until_closed(connection, b"a" * 100_000) < BUFFERED
-    assert bounded.get().startswith(b"HTTP/1.1 200")
+    assert limited_server.get().startswith(b"HTTP/1.1 200")
 
 
-def test_body_that_arrives_with_its_head_is_not_counted_as_head(bounded: Bounded) -> None:
+def test_body_that_arrives_with_its_head_is_not_counted_as_head(limited_server: LimitedServer) -> None:
     body = b"a" * (3 * MAX_HEAD)
-    with bounded.connect() as connection:
+    with limited_server.connect() as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
         connection.sendall(GET)
@@ -141,39 +141,41 @@ def test_body_that_arrives_with_its_head_is_not_counted_as_head(bounded: Bounded
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: here\r\nX: y\r\n"])
-def test_head_that_does_not_come_ends_the_connection(
-    bounded: Bounded, begun: bytes, monkeypatch: pytest.MonkeyPatch
+def test_head_that_does_not_arrive_ends_the_connection(
+    limited_server: LimitedServer, begun: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_limits, "CLIENT_SECONDS", 0.2)
-    with bounded.connect() as connection:
+    with limited_server.connect() as connection:
         connection.sendall(begun)
-        said = answer_of(connection)
+        said = read_response(connection)
     assert said.startswith(b"HTTP/1.1 408" if begun else b"")
     assert bool(said) == bool(begun)
 
 
-def test_so_does_the_head_of_a_second_request(bounded: Bounded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_head_that_does_not_arrive_ends_the_connection(
+    limited_server: LimitedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection_limits, "CLIENT_SECONDS", 0.2)
-    with bounded.connect() as connection:
+    with limited_server.connect() as connection:
         connection.sendall(GET)
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
         connection.sendall(GET[:10])
-        assert answer_of(connection).startswith(b"HTTP/1.1 408")
+        assert read_response(connection).startswith(b"HTTP/1.1 408")
 
 
-def test_half_open_connections_keep_nobody_out(bounded: Bounded) -> None:
+def test_half_open_connections_do_not_block_other_clients(limited_server: LimitedServer) -> None:
     with contextlib.ExitStack() as crowd:
-        half_open = [crowd.enter_context(bounded.connect()) for _ in range(4 * MOST)]
+        half_open = [crowd.enter_context(limited_server.connect()) for _ in range(4 * MOST)]
         for connection in half_open[::2]:
             with contextlib.suppress(ConnectionError):
                 connection.sendall(b"GET / HT")
-        assert [bounded.get()[:12] for _ in range(MOST)] == [b"HTTP/1.1 200"] * MOST
+        assert [limited_server.get()[:12] for _ in range(MOST)] == [b"HTTP/1.1 200"] * MOST
         until(lambda: len(connection_limits.connections) <= MOST)
 
 
 @pytest.mark.parametrize(("count", "status"), [(MAX_HEADERS, b"200"), (MAX_HEADERS + 1, b"400")])
-def test_number_of_headers_is_limited(bounded: Bounded, count: int, status: bytes) -> None:
-    with bounded.connect() as connection:
+def test_number_of_headers_is_limited(limited_server: LimitedServer, count: int, status: bytes) -> None:
+    with limited_server.connect() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\n" + b"a:b\r\n" * count + b"\r\n")
         assert connection.recv(1000).startswith(b"HTTP/1.1 " + status)
 
@@ -188,42 +190,42 @@ def test_number_of_headers_is_limited(bounded: Bounded, count: int, status: byte
     ],
 )
 def test_request_that_does_not_end_is_not_stored_and_ends_the_connection(
-    bounded: Bounded, begun: bytes, more: bytes
+    limited_server: LimitedServer, begun: bytes, more: bytes
 ) -> None:
-    with bounded.connect() as connection:
+    with limited_server.connect() as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n" + begun)
-        until(lambda: bounded.in_progress() == 1)
+        until(lambda: limited_server.in_progress() == 1)
         assert send_until_closed(connection, more) < BUFFERED
-        assert bounded.get().startswith(b"HTTP/1.1 200")
-    assert [len(headers) for headers in bounded.headers] == [2, 1]
+        assert limited_server.get().startswith(b"HTTP/1.1 200")
+    assert [len(headers) for headers in limited_server.headers] == [2, 1]
 
 
-def test_trailers_are_no_headers_and_the_connection_stays_open(bounded: Bounded) -> None:
+def test_trailers_are_no_headers_and_the_connection_stays_open(limited_server: LimitedServer) -> None:
     head = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with bounded.connect() as connection:
+    with limited_server.connect() as connection:
         connection.sendall(head + b"2\r\n{}\r\n0\r\nX-Signature: forged\r\n\r\n")
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
         connection.sendall(GET)
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
-    assert bounded.headers == [[(b"host", b"here"), (b"transfer-encoding", b"chunked")], [(b"host", b"here")]]
+    assert limited_server.headers == [[(b"host", b"here"), (b"transfer-encoding", b"chunked")], [(b"host", b"here")]]
 
 
-def test_largest_request_is_answered(bounded: Bounded) -> None:
+def test_largest_allowed_request_gets_a_response(limited_server: LimitedServer) -> None:
     body = bytes(MAX_REQUEST - MAX_HEAD)
-    with bounded.connect() as connection:
+    with limited_server.connect() as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("first", [GET, GET_LATER])
-def test_few_pipelined_requests_are_queued(bounded: Bounded, first: bytes) -> None:
-    with bounded.connect() as connection:
+def test_number_of_queued_pipelined_requests_is_limited(limited_server: LimitedServer, first: bytes) -> None:
+    with limited_server.connect() as connection:
         # Few enough to be read at once: what remains unread resets the connection, perhaps before the response is read.
         connection.sendall(first + GET * 100)
-        assert b"HTTP/1.1 400" in answer_of(connection)
-        assert bounded.get().startswith(b"HTTP/1.1 200")
-    assert bounded.queued <= MAX_PIPELINED
-    assert len(bounded.headers) <= 1 + MAX_PIPELINED + 1
+        assert b"HTTP/1.1 400" in read_response(connection)
+        assert limited_server.get().startswith(b"HTTP/1.1 200")
+    assert limited_server.queued <= MAX_PIPELINED
+    assert len(limited_server.headers) <= 1 + MAX_PIPELINED + 1
 
 
 @pytest.mark.parametrize(
@@ -231,37 +233,39 @@ def test_few_pipelined_requests_are_queued(bounded: Bounded, first: bytes) -> No
     [(GET_LARGE + GET * 2, 2), (GET_LARGE.replace(b"1.1", b"1.0"), 1)],
     ids=["next response waits", "end of the connection waits"],
 )
-def test_clients_that_do_not_read_keep_nobody_out(bounded: Bounded, requests: bytes, begun: int) -> None:
+def test_clients_that_do_not_read_do_not_block_others(
+    limited_server: LimitedServer, requests: bytes, begun: int
+) -> None:
     with contextlib.ExitStack() as crowd:
         for _ in range(MOST):
-            crowd.enter_context(bounded.connect()).sendall(requests)
-        until(lambda: len(bounded.headers) == begun * MOST)
+            crowd.enter_context(limited_server.connect()).sendall(requests)
+        until(lambda: len(limited_server.headers) == begun * MOST)
         assert len(connection_limits.connections) == MOST
-        assert [bounded.get()[:12] for _ in range(3)] == [b"HTTP/1.1 200"] * 3
+        assert [limited_server.get()[:12] for _ in range(3)] == [b"HTTP/1.1 200"] * 3
 
 
-def test_unread_response_ends_the_connection(bounded: Bounded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_response_ends_the_connection(limited_server: LimitedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "CLIENT_SECONDS", 0.2)
     with contextlib.ExitStack() as crowd:
         for requests in (GET_LARGE, GET_LARGE + GET * 2, GET_LARGE.replace(b"1.1", b"1.0")):
-            crowd.enter_context(bounded.connect()).sendall(requests)
-        until(lambda: len(bounded.headers) >= 3)
-        until(lambda: not connection_limits.connections and not bounded.in_progress())
+            crowd.enter_context(limited_server.connect()).sendall(requests)
+        until(lambda: len(limited_server.headers) >= 3)
+        until(lambda: not connection_limits.connections and not limited_server.in_progress())
 
 
 def test_client_that_leaves_with_requests_in_progress_causes_no_error(
-    bounded: Bounded, caplog: pytest.LogCaptureFixture
+    limited_server: LimitedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with bounded.connect() as connection:
+    with limited_server.connect() as connection:
         connection.sendall(GET_LATER + GET * 2)
-        until(lambda: bounded.in_progress() == 1)
+        until(lambda: limited_server.in_progress() == 1)
         # The connection is reset.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     until(lambda: not connection_limits.connections)
-    bounded.proceed.set()
-    until(lambda: not bounded.in_progress())
+    limited_server.proceed.set()
+    until(lambda: not limited_server.in_progress())
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-def test_process_is_allowed_the_files_it_needs_where_that_can_be_had() -> None:
+def test_connection_limit_of_the_process_is_within_its_bounds() -> None:
     assert 1 <= connection_limits.max_connections() <= connection_limits.MAX_CONNECTIONS

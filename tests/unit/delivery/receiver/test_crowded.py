@@ -17,12 +17,12 @@ from cpaas_provider.delivery.receiver import secrets_cache as key_module
 from cpaas_provider.delivery.receiver.http import request
 from cpaas_provider.delivery.receiver.http.load_limits import LoadLimiter, WaitTimer
 from cpaas_provider.delivery.receiver.secrets_cache import ConnectionSecrets
-from tests.unit.delivery.receiver.slow_senders import UNREAD, answer_of, head, trickling
+from tests.unit.delivery.receiver.slow_senders import UNREAD, head, read_response, trickling
 from tests.unit.delivery.running_receiver import PATIENCE, REPORT, SHOP, Served, serving
 from tests.waiting import until
 
 BOUND = 10
-DOORS = ["callback", "webhook"]
+ENDPOINTS = ["callback", "webhook"]
 
 
 @pytest.fixture
@@ -41,34 +41,34 @@ def url(sqlite_url: str) -> str:
     return sqlite_url
 
 
-def send(served: Served, door: str, conn_id: str = "shop") -> int:
-    if door == "callback":
+def send(served: Served, endpoint: str, conn_id: str = "shop") -> int:
+    if endpoint == "callback":
         return served.post(served.callback(conn_id=conn_id)).status_code
     return served.post_signed(conn_id=conn_id).status_code
 
 
-class TestUnproved:
-    def test_401_without_a_signature_before_any_of_the_body(self, served: Served) -> None:
+class TestUnverifiedRequest:
+    def test_401_without_a_well_formed_signature_before_the_body_is_sent(self, served: Served) -> None:
         for headers in ("", "X-Signature: c29tZXRoaW5n\r\n", f"X-Signature: {'!' * 88}\r\n"):
             with served.connect() as connection:
                 connection.sendall(head(served, served.url_of("webhook"), 10_000, headers))
-                assert answer_of(connection).startswith(b"HTTP/1.1 401")
+                assert read_response(connection).startswith(b"HTTP/1.1 401")
 
-    def test_404_with_a_forged_token_before_any_of_the_body(self, served: Served) -> None:
+    def test_404_with_a_forged_token_before_the_body_is_sent(self, served: Served) -> None:
         with served.connect() as connection:
             connection.sendall(head(served, served.callback(secret="wrong"), 10_000))
-            assert answer_of(connection).startswith(b"HTTP/1.1 404")
+            assert read_response(connection).startswith(b"HTTP/1.1 404")
 
-    @pytest.mark.parametrize("door", DOORS)
-    def test_answer_is_not_lost_where_the_body_comes_after_it(self, served: Served, door: str) -> None:
-        url = served.url_of("webhook") if door == "webhook" else served.callback(secret="wrong")
+    @pytest.mark.parametrize("endpoint", ENDPOINTS)
+    def test_response_before_the_body_is_not_lost(self, served: Served, endpoint: str) -> None:
+        url = served.url_of("webhook") if endpoint == "webhook" else served.callback(secret="wrong")
         with served.connect() as connection:
             connection.sendall(head(served, url, 2))
             assert select.select([connection], [], [], PATIENCE)[0]
             connection.sendall(b"{}")
-            assert answer_of(connection).startswith(b"HTTP/1.1 40")
+            assert read_response(connection).startswith(b"HTTP/1.1 40")
 
-    def test_names_that_are_looked_up_slowly_take_no_room_from_known_ones(self, database: Database) -> None:
+    def test_slow_lookups_of_unknown_connections_do_not_block_known_ones(self, database: Database) -> None:
         answering = threading.Event()
 
         def read(conn_id: str) -> ConnectionSecrets | None:
@@ -82,50 +82,50 @@ class TestUnproved:
             for number in range(4 * BOUND):
                 connection = crowd.enter_context(served.connect())
                 connection.sendall(head(served, f"{served.url}/webhook/made-up-{number}", 100))
-            assert [send(served, door) for door in DOORS] == [200, 200]
+            assert [send(served, endpoint) for endpoint in ENDPOINTS] == [200, 200]
             answering.set()
 
 
-@pytest.mark.parametrize("door", DOORS)
-class TestSlow:
-    def test_slow_ones_make_room_for_a_report_that_is_there(
-        self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+class TestSlowSenders:
+    def test_slow_senders_are_displaced_by_complete_reports(
+        self, served: Served, endpoint: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(request, "DISPLACEABLE_AFTER", 0.0)
         with contextlib.ExitStack() as crowd:
             slow = [crowd.enter_context(served.connect()) for _ in range(BOUND)]
             for connection in slow:
-                connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]) + b"{")
-            assert [send(served, door) for _ in range(2 * BOUND)] == [200] * 2 * BOUND
-            until(lambda: send(served, door) == 200 and served.counted()["refused.503"] > 0)
+                connection.sendall(head(served, served.url_of(endpoint), 100, UNREAD[endpoint]) + b"{")
+            assert [send(served, endpoint) for _ in range(2 * BOUND)] == [200] * 2 * BOUND
+            until(lambda: send(served, endpoint) == 200 and served.counted()["refused.503"] > 0)
 
-    def test_a_crowd_on_one_connection_leaves_the_others_free(
-        self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch
+    def test_slow_senders_on_one_connection_do_not_block_others(
+        self, served: Served, endpoint: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(request, "DISPLACEABLE_AFTER", 100.0)
         monkeypatch.setattr(request, "GRACE_SECONDS", 100.0)
         with contextlib.ExitStack() as crowd:
             for _ in range(2 * BOUND):
                 connection = crowd.enter_context(served.connect())
-                connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]) + b"{")
+                connection.sendall(head(served, served.url_of(endpoint), 100, UNREAD[endpoint]) + b"{")
             until(lambda: served.counted()["refused.503"] == BOUND)
-            assert send(served, door) == 503
-            assert send(served, door, "bank") == 200
+            assert send(served, endpoint) == 503
+            assert send(served, endpoint, "bank") == 200
 
-    def test_408_below_the_floor_of_bytes_a_second(
-        self, served: Served, door: str, monkeypatch: pytest.MonkeyPatch
+    def test_408_below_the_minimum_rate_of_bytes(
+        self, served: Served, endpoint: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(request, "GRACE_SECONDS", 0.1)
         monkeypatch.setattr(request, "BODY_TIMEOUT", 1000.0)
         with served.connect() as connection:
-            connection.sendall(head(served, served.url_of(door), 10_000, UNREAD[door]))
+            connection.sendall(head(served, served.url_of(endpoint), 10_000, UNREAD[endpoint]))
             with trickling(connection):
                 # What is on its way when we hang up may take the answer with it.
-                assert answer_of(connection)[:12] in (b"HTTP/1.1 408", b"")
+                assert read_response(connection)[:12] in (b"HTTP/1.1 408", b"")
         assert served.counted()["refused.408"] == 1
 
 
-def test_many_reports_of_one_connection_leave_the_writer_room_for_others(
+def test_pending_reports_of_one_connection_leave_the_writer_room_for_others(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(database, max_pending=3) as served, contextlib.ExitStack() as crowd:
@@ -144,8 +144,8 @@ def test_many_reports_of_one_connection_leave_the_writer_room_for_others(
         assert other.recv(100).startswith(b"HTTP/1.1 200")
 
 
-class TestMadeUpNames:
-    def test_known_names_are_taken_after_a_start_among_many_made_up_ones(
+class TestUnknownConnectionIds:
+    def test_expected_connection_is_served_after_unknown_ids_used_up_the_lookups(
         self, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(key_module, "LOOKUP_BURST", 20)
@@ -163,7 +163,7 @@ class TestMadeUpNames:
             assert served.post().status_code == 200
 
 
-async def test_time_in_which_the_server_was_busy_is_not_counted_against_a_sender(
+async def test_time_while_the_event_loop_is_busy_does_not_count_against_a_sender(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(request, "GRACE_SECONDS", 0.08)

@@ -22,7 +22,7 @@ WELL, UNWELL = (200, {"status": "ok"}), (503, {"status": "database unavailable"}
 
 
 @pytest.fixture(autouse=True)
-def looked_at_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh_health_and_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "HEALTH_SECONDS", 0.0)
     monkeypatch.setattr(endpoints, "throttled_log", ThrottledLogger(logging.getLogger(endpoints.__name__)))
 
@@ -47,12 +47,12 @@ def test_503_while_server_fails_and_200_after_it(served: Served, proxy: Proxy, m
     assert len(served.bodies()) == 2
 
 
-def test_half_closed_session_costs_no_report(served: Served, proxy: Proxy) -> None:
+def test_half_closed_session_loses_no_report(served: Served, proxy: Proxy) -> None:
     proxy.turn(Mode.HALF_CLOSE)
     assert served.post(body={**REPORT, "id": "m-2"}).status_code == 200
 
 
-def test_session_left_on_read_only_server_costs_no_report(served: Served) -> None:
+def test_session_left_on_read_only_server_loses_no_report(served: Served) -> None:
     with served.database.engine.connect() as pooled:
         pooled.execute(text("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"))
         pooled.commit()
@@ -60,7 +60,9 @@ def test_session_left_on_read_only_server_costs_no_report(served: Served) -> Non
     assert served.health() == WELL
 
 
-def test_503_in_time_whatever_the_database_does(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_503_within_the_timeout_if_the_database_does_not_respond(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(responses, "RESPONSE_TIMEOUT", 0.2)
     served.gate.open.clear()
     assert served.post(body={**REPORT, "id": "m-2"}).status_code == 503

@@ -19,7 +19,7 @@ ODD = ('"\\ud800"', "1e400", "NaN", "[Infinity]", '{"a": 1, "a": 2}', str(2**200
 
 
 @given(VALUES, st.booleans())
-def test_value_is_the_one_that_python_reads(value: object, ascii_only: bool) -> None:
+def test_json_is_read_as_python_reads_it(value: object, ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only)
     try:
         raw = text.encode()
@@ -29,7 +29,7 @@ def test_value_is_the_one_that_python_reads(value: object, ascii_only: bool) -> 
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_odd_value_is_the_one_that_python_reads(text: str) -> None:
+def test_unusual_json_is_read_as_python_reads_it(text: str) -> None:
     assert repr(read_json(text.encode())) == repr((text, json.loads(text)))
 
 
@@ -42,10 +42,10 @@ def test_number_of_too_many_digits_is_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[1,]", "{'a': 1}", '"\t"', "1 2", "[" * 200_000, "01"])
-def test_what_is_no_json_is_refused(text: str) -> None:
+def test_invalid_json_is_refused(text: str) -> None:
     with pytest.raises(RefusalError):
         read_json(text.encode())
 
 
-def test_mark_of_the_byte_order_is_left_out() -> None:
+def test_byte_order_mark_before_an_unknown_shape_is_left_out() -> None:
     assert read_json(b'\xef\xbb\xbf{"a": 1}') == ('{"a": 1}', {"a": 1})

@@ -14,11 +14,11 @@ from cpaas_provider.database.errors import DatabaseError, RejectedDataError
 from cpaas_provider.delivery.receiver.writer import ReceivedReport, ReportWriter, StoreResult
 from cpaas_provider.delivery.reports import MAX_RECIPIENT, normalise_recipient, read_report
 from cpaas_provider.delivery.tracking.report_store import ReportStore
-from tests.unit.delivery.report_builders import ADA, OBI, WHEN, counts, outcomes, report, to
+from tests.unit.delivery.report_builders import ADA, OBI, WHEN, counts, outcomes, report, token_for
 from tests.unit.delivery.running_receiver import SHOP, TOKEN, Served, serving, together
 from tests.waiting import until
 
-PACK = to(ADA, OBI)
+PACK = token_for(ADA, OBI)
 # In lower case it is a character longer for each of its own.
 GROWING = "\u0130" * 200 + "@example.com"
 
@@ -44,7 +44,7 @@ def served(strict: Database) -> Iterator[Served]:
         running.gate.open.set()
 
 
-def test_recipient_is_measured_as_it_is_stored() -> None:
+def test_length_of_a_recipient_is_limited_in_its_stored_form() -> None:
     assert normalise_recipient(GROWING) is None
     longest = "\u0130" * 121 + "@example.com"
     assert len(normalise_recipient(longest) or "") == MAX_RECIPIENT
@@ -58,9 +58,9 @@ def test_report_of_recipient_that_grows_in_lower_case_is_stored_raw(database: Da
     assert counts(database) == (1, 0, 0)
 
 
-async def test_one_rejected_report_costs_the_others_of_its_group_commit_nothing(strict: Database) -> None:
+async def test_rejected_report_does_not_affect_others_of_its_group_commit(strict: Database) -> None:
     others = [f"23480311{number:05d}" for number in range(20)]
-    pack = to(OBI, *others)
+    pack = token_for(OBI, *others)
     guilty = report(OBI, "failed", token=pack, reason="forbidden")
     honest = [report(one, "delivered", token=pack) for one in others]
     writer = ReportWriter(ReportStore(strict).save)
@@ -80,7 +80,7 @@ async def test_one_rejected_report_costs_the_others_of_its_group_commit_nothing(
     assert stored[guilty.body] == 2
 
 
-async def test_sender_of_rejected_report_is_answered_200_and_so_are_all_others(served: Served) -> None:
+async def test_200_to_the_sender_of_a_rejected_report_and_to_all_others(served: Served) -> None:
     served.gate.open.clear()
     url = served.callback(TOKEN)
     before = asyncio.create_task(asyncio.to_thread(served.post, url))
@@ -96,7 +96,7 @@ async def test_sender_of_rejected_report_is_answered_200_and_so_are_all_others(s
     assert json.dumps(body) in served.bodies()
 
 
-class TestRejectedTwice:
+class TestReportAndRawTextRejected:
     """A database that takes neither the report nor its raw text."""
 
     @pytest.fixture
@@ -112,7 +112,7 @@ class TestRejectedTwice:
         database.write(lambda connection: connection.exec_driver_sql(rule.replace("%", "%%")))
         return database
 
-    async def test_it_alone_fails(self, no_text: Database) -> None:
+    async def test_report_whose_raw_text_is_rejected_fails_alone(self, no_text: Database) -> None:
         writer = ReportWriter(ReportStore(no_text).save)
         try:
             given = [report(ADA, "sent", token=PACK), report(OBI, "failed", token=PACK, reason="forbidden")]
@@ -123,7 +123,7 @@ class TestRejectedTwice:
         assert isinstance(found[1], RejectedDataError)
         assert "forbidden" not in str(found[1])
 
-    def test_its_sender_is_asked_to_try_again_and_its_data_is_not_logged(
+    def test_503_to_the_sender_if_the_raw_text_is_rejected_and_no_data_is_logged(
         self, no_text: Database, caplog: pytest.LogCaptureFixture
     ) -> None:
         with serving(no_text) as served:
@@ -134,7 +134,7 @@ class TestRejectedTwice:
         assert OBI not in caplog.text
 
 
-def test_characters_the_database_has_no_place_for_are_stored_escaped(postgres_url: str) -> None:
+def test_characters_that_the_database_cannot_encode_are_stored_escaped(postgres_url: str) -> None:
     """As in a PostgreSQL of another encoding; the rule here stands for it."""
     with open_database(postgres_url) as database:
         rule = "ALTER TABLE cpaas_reports ADD CONSTRAINT narrow CHECK (octet_length(body) = length(body))"
@@ -160,7 +160,7 @@ def test_nul_is_rejected_data_on_postgresql(postgres_url: str) -> None:
         database.write(lambda connection: connection.execute(text("SELECT :it"), {"it": "nul\x00"}))
 
 
-def test_database_that_is_away_is_no_rejected_data(sqlite_url: str) -> None:
+def test_missing_table_is_not_rejected_data(sqlite_url: str) -> None:
     with open_database(sqlite_url) as database:
         database.write(lambda connection: connection.execute(text("DROP TABLE cpaas_reports")))
         with pytest.raises(DatabaseError) as failed:

@@ -13,7 +13,7 @@ from cpaas_provider.database.database import Database
 from cpaas_provider.delivery.receiver import endpoints
 from cpaas_provider.delivery.receiver.http import request
 from cpaas_provider.delivery.receiver.http.responses import MAX_BODY
-from tests.unit.delivery.receiver.slow_senders import UNREAD, answer_of, head, trickling
+from tests.unit.delivery.receiver.slow_senders import UNREAD, head, read_response, trickling
 from tests.unit.delivery.running_receiver import REPORT, Served, serving, together
 from tests.waiting import until
 
@@ -39,57 +39,59 @@ def url(sqlite_url: str) -> str:
     return sqlite_url
 
 
-@pytest.mark.parametrize("door", ["callback", "webhook"])
-class TestSlow:
+@pytest.mark.parametrize("endpoint", ["callback", "webhook"])
+class TestSlowSenders:
     @pytest.fixture
-    def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short_body_timeout(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(request, "BODY_TIMEOUT", 0.5)
 
-    @pytest.mark.usefixtures("impatient")
-    def test_408_a_body_that_trickles_while_others_are_answered(self, served: Served, door: str) -> None:
+    @pytest.mark.usefixtures("short_body_timeout")
+    def test_408_if_the_body_trickles_while_others_get_200(self, served: Served, endpoint: str) -> None:
         with served.connect() as connection:
-            connection.sendall(head(served, served.url_of(door), 10_000, UNREAD[door]))
+            connection.sendall(head(served, served.url_of(endpoint), 10_000, UNREAD[endpoint]))
             with trickling(connection):
                 assert served.post().status_code == 200
                 assert served.post_signed().status_code == 200
-                said = answer_of(connection)
+                said = read_response(connection)
         assert said.startswith(b"HTTP/1.1 408")
         assert b"connection: close" in said
 
-    @pytest.mark.usefixtures("impatient")
-    def test_408_a_body_that_never_comes(self, served: Served, door: str) -> None:
+    @pytest.mark.usefixtures("short_body_timeout")
+    def test_408_if_the_body_never_arrives(self, served: Served, endpoint: str) -> None:
         with served.connect() as connection:
-            connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]))
-            assert answer_of(connection).startswith(b"HTTP/1.1 408")
+            connection.sendall(head(served, served.url_of(endpoint), 100, UNREAD[endpoint]))
+            assert read_response(connection).startswith(b"HTTP/1.1 408")
 
-    def test_a_sender_that_hangs_up_leaves_its_room_to_others(self, served: Served, door: str) -> None:
+    def test_sender_that_hangs_up_leaves_its_room_to_others(self, served: Served, endpoint: str) -> None:
         for _ in range(2 * BOUND):
             with served.connect() as connection:
-                connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]) + b"{")
+                connection.sendall(head(served, served.url_of(endpoint), 100, UNREAD[endpoint]) + b"{")
         answers = []
         until(lambda: answers.append(served.post().status_code) or answers[-1] == 200)
         assert served.post_signed().status_code == 200
 
-    def test_a_crowd_of_slow_ones_at_one_door_leaves_the_other_free(self, served: Served, door: str) -> None:
+    def test_slow_senders_at_one_endpoint_do_not_block_the_other(self, served: Served, endpoint: str) -> None:
         with contextlib.ExitStack() as crowd:
             for _ in range(2 * BOUND):
                 connection = crowd.enter_context(served.connect())
-                connection.sendall(head(served, served.url_of(door), 100, UNREAD[door]))
+                connection.sendall(head(served, served.url_of(endpoint), 100, UNREAD[endpoint]))
             until(lambda: served.counted()["refused.503"] == BOUND)
-            here, there = (served.post, served.post_signed) if door == "callback" else (served.post_signed, served.post)
+            here, there = (
+                (served.post, served.post_signed) if endpoint == "callback" else (served.post_signed, served.post)
+            )
             assert here().status_code == 503
             assert there().status_code == 200
         until(lambda: here().status_code == 200)
 
 
-class TestTooMuch:
-    def test_413_by_its_length_before_any_of_it_is_read(self, served: Served) -> None:
+class TestTooLargeBodies:
+    def test_413_by_the_content_length_before_the_body_is_sent(self, served: Served) -> None:
         for length in (str(MAX_BODY + 1), "9" * 18):
             with served.connect() as connection:
                 connection.sendall(head(served, served.callback(), int(length)))
-                assert answer_of(connection).startswith(b"HTTP/1.1 413")
+                assert read_response(connection).startswith(b"HTTP/1.1 413")
 
-    def test_413_as_soon_as_a_body_without_a_length_is_too_large(self, served: Served) -> None:
+    def test_413_as_soon_as_a_chunked_body_is_too_large(self, served: Served) -> None:
         chunk = b"8000\r\n" + b" " * 0x8000 + b"\r\n"
         with served.connect() as connection:
             connection.sendall(head(served, served.callback()))
@@ -98,11 +100,11 @@ class TestTooMuch:
                 while sent < 1000:
                     connection.sendall(chunk)
                     sent += 1
-            assert answer_of(connection).startswith((b"HTTP/1.1 413", b""))
+            assert read_response(connection).startswith((b"HTTP/1.1 413", b""))
         assert sent < 1000
         assert served.counted()["refused.413"] == 1
 
-    def test_a_chunked_body_within_bounds_is_read_whole(self, served: Served) -> None:
+    def test_chunked_body_within_the_limit_is_read_whole(self, served: Served) -> None:
         pieces = [b'{"id": "1",', b' "status":', b' "failed"}']
         with served.connect() as connection:
             connection.sendall(head(served, served.callback()))
@@ -112,7 +114,7 @@ class TestTooMuch:
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
         assert served.bodies() == [b"".join(pieces).decode()]
 
-    def test_503_before_the_bodies_in_hand_take_too_much_memory(self, served: Served) -> None:
+    def test_503_before_pending_bodies_take_too_much_memory(self, served: Served) -> None:
         served.gate.open.clear()
         large = b'"' + b"a" * (MAX_BODY - 2) + b'"'
         with contextlib.ExitStack() as crowd:
@@ -125,8 +127,8 @@ class TestTooMuch:
         until(lambda: served.post(body=large).status_code == 200)
 
 
-class TestCrowd:
-    async def test_more_than_there_is_room_for_get_503_at_once_and_the_rest_are_kept(self, served: Served) -> None:
+class TestManySenders:
+    async def test_503_at_once_beyond_the_limit_and_the_reports_within_it_are_stored(self, served: Served) -> None:
         served.gate.open.clear()
         within = asyncio.create_task(together(served, range(BOUND)))
         await asyncio.to_thread(until, lambda: served.in_hand() == BOUND)
@@ -137,7 +139,7 @@ class TestCrowd:
         assert await within == [200] * BOUND
         assert len(served.bodies()) == BOUND
 
-    async def test_what_was_refused_is_kept_when_it_comes_again(self, served: Served) -> None:
+    async def test_refused_reports_are_stored_when_they_are_sent_again(self, served: Served) -> None:
         left = list(range(5 * BOUND))
         for _ in range(100):
             told = await together(served, left)
@@ -147,7 +149,7 @@ class TestCrowd:
                 break
         assert len(served.bodies()) == 5 * BOUND
 
-    def test_who_was_taken_before_the_end_is_answered(self, database: Database) -> None:
+    def test_reports_in_flight_when_the_server_stops_are_stored_and_get_200(self, database: Database) -> None:
         """What is in flight at the end of the server is stored, and its senders are told so."""
         with ThreadPoolExecutor(BOUND + 1) as senders:
             with serving(database) as running:
@@ -159,7 +161,7 @@ class TestCrowd:
         assert len(running.bodies()) == BOUND
 
 
-def test_a_refusal_for_lack_of_room_says_when_to_try_again(served: Served) -> None:
+def test_503_beyond_the_limit_has_retry_after(served: Served) -> None:
     with contextlib.ExitStack() as crowd:
         for _ in range(2 * BOUND):
             connection = crowd.enter_context(served.connect())

@@ -29,15 +29,15 @@ class Store:
         self.batches: list[list[str]] = []
         self.threads: set[int] = set()
         self.begun = threading.Semaphore(0)
-        self.may_go_on = threading.Semaphore(0)
+        self.may_commit = threading.Semaphore(0)
         self.error: Exception | None = None
         self.free = False
 
-    def keep(self, incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
+    def save(self, incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
         self.threads.add(threading.get_ident())
         self.batches.append([one.body for one in incoming])
         self.begun.release()
-        if not self.free and not self.may_go_on.acquire(timeout=PATIENCE):
+        if not self.free and not self.may_commit.acquire(timeout=PATIENCE):
             raise TimeoutError
         if self.error:
             raise self.error
@@ -53,82 +53,82 @@ def store() -> Store:
 
 
 @asynccontextmanager
-async def opened(store: Store, max_pending: int = 2000) -> AsyncIterator[ReportWriter]:
-    writer = ReportWriter(store.keep, max_pending=max_pending)
+async def open_writer(store: Store, max_pending: int = 2000) -> AsyncIterator[ReportWriter]:
+    writer = ReportWriter(store.save, max_pending=max_pending)
     try:
         yield writer
     finally:
         store.free = True
-        store.may_go_on.release()
+        store.may_commit.release()
         await writer.close()
 
 
-def handing(writer: ReportWriter, *bodies: str) -> list[asyncio.Task[StoreResult]]:
+def submit_reports(writer: ReportWriter, *bodies: str) -> list[asyncio.Task[StoreResult]]:
     return [asyncio.create_task(writer.submit(received_report(body))) for body in bodies]
 
 
-async def turns(count: int = 5) -> None:
+async def run_event_loop(count: int = 5) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
 
 
-async def test_the_first_waits_for_nobody_and_the_rest_for_one_transaction(store: Store) -> None:
-    async with opened(store) as writer:
-        first = handing(writer, "1")
+async def test_first_report_is_stored_at_once_and_the_next_ones_in_one_transaction(store: Store) -> None:
+    async with open_writer(store) as writer:
+        first = submit_reports(writer, "1")
         await store.has_begun()
-        rest = handing(writer, "2", "3", "4")
-        await turns()
+        rest = submit_reports(writer, "2", "3", "4")
+        await run_event_loop()
         assert store.batches == [["1"]]
-        store.may_go_on.release()
+        store.may_commit.release()
         assert await asyncio.gather(*first) == [StoreResult.NEW]
         assert not any(task.done() for task in rest)
         await store.has_begun()
-        store.may_go_on.release()
+        store.may_commit.release()
         assert await asyncio.gather(*rest) == [StoreResult.NEW] * 3
     assert store.batches == [["1"], ["2", "3", "4"]]
 
 
-async def test_each_is_told_what_became_of_its_own(store: Store) -> None:
+async def test_each_sender_gets_the_result_of_its_own_report(store: Store) -> None:
     store.free = True
-    async with opened(store) as writer:
-        told = await asyncio.gather(*handing(writer, "a", "repeated", "b", "repeated"))
+    async with open_writer(store) as writer:
+        told = await asyncio.gather(*submit_reports(writer, "a", "repeated", "b", "repeated"))
     assert told == [StoreResult.NEW, StoreResult.REPEATED, StoreResult.NEW, StoreResult.REPEATED]
 
 
-async def test_one_thread_of_its_own_stores(store: Store) -> None:
+async def test_all_reports_are_stored_by_one_separate_thread(store: Store) -> None:
     store.free = True
-    async with opened(store) as writer:
+    async with open_writer(store) as writer:
         for number in range(5):
-            await asyncio.gather(*handing(writer, str(number)))
+            await asyncio.gather(*submit_reports(writer, str(number)))
     assert len(store.threads) == 1
     assert threading.get_ident() not in store.threads
 
 
-async def test_a_transaction_has_a_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_reports_in_a_transaction_is_limited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writers, "MAX_BATCH", 4)
-    async with opened(store) as writer:
-        first = handing(writer, "0")
+    async with open_writer(store) as writer:
+        first = submit_reports(writer, "0")
         await store.has_begun()
-        rest = handing(writer, *map(str, range(1, 11)))
-        await turns()
+        rest = submit_reports(writer, *map(str, range(1, 11)))
+        await run_event_loop()
         store.free = True
-        store.may_go_on.release()
+        store.may_commit.release()
         await asyncio.gather(*first, *rest)
     assert [len(batch) for batch in store.batches] == [1, 4, 4, 2]
     assert [body for batch in store.batches for body in batch] == [str(number) for number in range(11)]
 
 
-async def test_an_error_goes_to_everybody_in_the_transaction_and_to_nobody_else(store: Store) -> None:
-    async with opened(store) as writer:
-        first = handing(writer, "1")
+async def test_error_goes_to_all_senders_of_its_transaction_and_to_no_other(store: Store) -> None:
+    async with open_writer(store) as writer:
+        first = submit_reports(writer, "1")
         await store.has_begun()
-        rest = handing(writer, "2", "3")
-        await turns()
-        store.may_go_on.release()
+        rest = submit_reports(writer, "2", "3")
+        await run_event_loop()
+        store.may_commit.release()
         await asyncio.gather(*first)
         await store.has_begun()
         store.error = DatabaseError("The disk is full.")
-        store.may_go_on.release()
+        store.may_commit.release()
         told = await asyncio.gather(*rest, return_exceptions=True)
         assert [str(one) for one in told] == ["The disk is full."] * 2
         store.error = None
@@ -137,78 +137,78 @@ async def test_an_error_goes_to_everybody_in_the_transaction_and_to_nobody_else(
 
 
 @pytest.mark.parametrize("wrong", [[], [StoreResult.NEW] * 2])
-async def test_a_store_that_does_not_say_of_each_leaves_nobody_waiting(wrong: list[StoreResult]) -> None:
+async def test_wrong_number_of_results_is_an_error_for_the_sender(wrong: list[StoreResult]) -> None:
     writer = ReportWriter(lambda _: wrong)
     with pytest.raises(AssertionError):
         await writer.submit(received_report("1"))
     await writer.close()
 
 
-async def test_more_than_there_is_room_for_is_refused_at_once_and_room_comes_back(store: Store) -> None:
-    async with opened(store, max_pending=3) as writer:
-        taken = handing(writer, "1", "2", "3")
-        await turns()
+async def test_report_beyond_the_limit_is_refused_until_pending_ones_are_stored(store: Store) -> None:
+    async with open_writer(store, max_pending=3) as writer:
+        taken = submit_reports(writer, "1", "2", "3")
+        await run_event_loop()
         with pytest.raises(BackpressureError, match="Nothing was stored"):
             await writer.submit(received_report("4"))
         store.free = True
-        store.may_go_on.release()
+        store.may_commit.release()
         await asyncio.gather(*taken)
-        assert await asyncio.gather(*handing(writer, "5", "6", "7")) == [StoreResult.NEW] * 3
+        assert await asyncio.gather(*submit_reports(writer, "5", "6", "7")) == [StoreResult.NEW] * 3
     assert "4" not in [body for batch in store.batches for body in batch]
 
 
-async def test_who_gives_up_waiting_is_stored_all_the_same_and_harms_nobody(store: Store) -> None:
-    async with opened(store, max_pending=2) as writer:
-        leaving, staying = handing(writer, "1", "2")
+async def test_report_of_a_cancelled_sender_is_stored_and_others_are_not_affected(store: Store) -> None:
+    async with open_writer(store, max_pending=2) as writer:
+        leaving, staying = submit_reports(writer, "1", "2")
         await store.has_begun()
         leaving.cancel()
-        await turns()
+        await run_event_loop()
         store.free = True
-        store.may_go_on.release()
+        store.may_commit.release()
         assert await staying is StoreResult.NEW
-        assert await asyncio.gather(*handing(writer, "3", "4")) == [StoreResult.NEW] * 2
+        assert await asyncio.gather(*submit_reports(writer, "3", "4")) == [StoreResult.NEW] * 2
     assert sorted(body for batch in store.batches for body in batch) == ["1", "2", "3", "4"]
 
 
-async def test_closing_stores_what_is_in_hand_and_takes_no_more(store: Store) -> None:
-    writer = ReportWriter(store.keep)
-    first = handing(writer, "1")
+async def test_close_stores_pending_reports_and_accepts_no_more(store: Store) -> None:
+    writer = ReportWriter(store.save)
+    first = submit_reports(writer, "1")
     await store.has_begun()
-    rest = handing(writer, "2", "3")
-    await turns()
+    rest = submit_reports(writer, "2", "3")
+    await run_event_loop()
     closing = asyncio.create_task(writer.close())
-    await turns()
+    await run_event_loop()
     with pytest.raises(BackpressureError):
         await writer.submit(received_report("4"))
     assert not closing.done()
     store.free = True
-    store.may_go_on.release()
+    store.may_commit.release()
     await closing
     assert await asyncio.gather(*first, *rest) == [StoreResult.NEW] * 3
     await writer.close()
     assert store.batches == [["1"], ["2", "3"]]
 
 
-class TestWhenNeeded:
-    async def test_its_thread_starts_with_the_first_report_and_opens_the_database(self, store: Store) -> None:
+class TestWriterThread:
+    async def test_writer_thread_starts_with_the_first_report(self, store: Store) -> None:
         store.free = True
         before = set(threading.enumerate())
-        writer = ReportWriter(store.keep)
+        writer = ReportWriter(store.save)
         assert set(threading.enumerate()) <= before
-        told = await asyncio.gather(*handing(writer, *map(str, range(10))))
+        told = await asyncio.gather(*submit_reports(writer, *map(str, range(10))))
         assert told == [StoreResult.NEW] * 10
         assert len(store.threads) == 1
         assert threading.get_ident() not in store.threads
         await writer.close()
 
-    async def test_a_database_that_cannot_be_opened_is_tried_again_by_the_next(self, store: Store) -> None:
+    async def test_report_after_a_failed_write_is_stored(self, store: Store) -> None:
         store.free = True
         failures = [DatabaseError("No room on the disk.")]
 
         def write(incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
             if failures:
                 raise failures.pop()
-            return store.keep(incoming)
+            return store.save(incoming)
 
         writer = ReportWriter(write)
         with pytest.raises(DatabaseError, match="No room on the disk"):
@@ -216,32 +216,32 @@ class TestWhenNeeded:
         assert await writer.submit(received_report("2")) is StoreResult.NEW
         await writer.close()
 
-    async def test_one_who_gives_up_does_not_stop_the_opening_for_others(self, store: Store) -> None:
+    async def test_cancelled_sender_does_not_stop_the_first_write_for_others(self, store: Store) -> None:
         store.free = True
         may_open = threading.Event()
 
         def write(incoming: Sequence[ReceivedReport]) -> list[StoreResult]:
             assert may_open.wait(PATIENCE)
-            return store.keep(incoming)
+            return store.save(incoming)
 
         writer = ReportWriter(write)
-        leaving, staying = handing(writer, "1", "2")
-        await turns()
+        leaving, staying = submit_reports(writer, "1", "2")
+        await run_event_loop()
         leaving.cancel()
-        await turns()
+        await run_event_loop()
         may_open.set()
         assert await staying is StoreResult.NEW
         await writer.close()
 
-    async def test_closing_what_was_never_needed_starts_nothing(self, store: Store) -> None:
+    async def test_close_of_an_unused_writer_starts_no_thread(self, store: Store) -> None:
         before = set(threading.enumerate())
-        await ReportWriter(store.keep).close()
+        await ReportWriter(store.save).close()
         assert set(threading.enumerate()) <= before
         assert store.threads == set()
 
-    async def test_report_after_closing_starts_it_again(self, store: Store) -> None:
+    async def test_report_after_close_is_stored(self, store: Store) -> None:
         store.free = True
-        writer = ReportWriter(store.keep)
+        writer = ReportWriter(store.save)
         for body in ("1", "2"):
             assert await writer.submit(received_report(body)) is StoreResult.NEW
             await writer.close()

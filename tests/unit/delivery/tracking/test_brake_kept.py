@@ -17,7 +17,7 @@ from cpaas_provider.delivery.receiver.writer import ReceivedReport
 from cpaas_provider.delivery.tracking.permanent_failures.brakes import SINGLE_SENDS_WINDOW, read_brakes
 from cpaas_provider.delivery.tracking.retention import prune
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
-from tests.unit.delivery.report_builders import begun, ended, noted, report, save_reports, to
+from tests.unit.delivery.report_builders import finish_send, report, save_reports, save_requests, start_send, token_for
 
 RETENTION = timedelta(days=90)
 
@@ -66,22 +66,22 @@ def run_prune(database: Database) -> None:
 def fill(database: Database) -> list[str]:
     """Record a campaign to 200 recipients, of whom 30 have a permanent failure."""
     recipients = numbers(200)
-    begun(database)
-    noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(20)))
+    start_send(database)
+    save_requests(database, *(SentRequest(f"spring-{number}", 10) for number in range(20)))
     save_reports(
         database,
         *(
-            failure(recipient, token=to(*recipients[:10], reference=f"spring-{position // 10}"))
+            failure(recipient, token=token_for(*recipients[:10], reference=f"spring-{position // 10}"))
             for position, recipient in enumerate(recipients[:30])
         ),
     )
-    ended(database, expected=200)
+    finish_send(database, expected=200)
     assert (listed(database, recipients), brakes(database)) == (set(), 1)
     return recipients
 
 
 class TestBrakeOfCampaign:
-    def test_stays_while_rows_with_failures_stay(self, database: Database) -> None:
+    def test_campaign_brake_stays_while_rows_with_failures_stay(self, database: Database) -> None:
         recipients = fill(database)
         age(database, 2 * RETENTION, suppression_brakes, sends)
         run_prune(database)
@@ -91,22 +91,24 @@ class TestBrakeOfCampaign:
         assert "spring" in {row["campaign"] for row in _brake_rows(database)}
 
     @pytest.mark.parametrize("is_requests_too", [True, False])
-    def test_brake_stays_after_most_failures_were_pruned(self, database: Database, *, is_requests_too: bool) -> None:
+    def test_campaign_brake_stays_after_most_failures_were_pruned(
+        self, database: Database, *, is_requests_too: bool
+    ) -> None:
         recipients = fill(database)
         tables = (deliveries, requests) if is_requests_too else (deliveries,)
         age(database, 2 * RETENTION, *tables, where=lambda row: row["reference"] in ("spring-0", "spring-1"))
         age(database, 2 * RETENTION, sends)
         run_prune(database)
-        save_reports(database, failure(recipients[40], token=to(*recipients[:10], reference="spring-4")))
+        save_reports(database, failure(recipients[40], token=token_for(*recipients[:10], reference="spring-4")))
         assert (listed(database, recipients), brakes(database)) == (set(), 1)
 
-    def test_brake_is_released_by_more_recipients(self, database: Database) -> None:
+    def test_campaign_brake_is_released_by_more_recipients(self, database: Database) -> None:
         recipients = fill(database)
-        noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(20, 100)))
-        ended(database, expected=1000)
+        save_requests(database, *(SentRequest(f"spring-{number}", 10) for number in range(20, 100)))
+        finish_send(database, expected=1000)
         assert (listed(database, recipients), brakes(database)) == (set(recipients[:30]), 0)
 
-    def test_brake_is_pruned_with_the_last_failure(self, database: Database) -> None:
+    def test_campaign_brake_is_pruned_with_the_last_failure(self, database: Database) -> None:
         fill(database)
         age(database, 2 * RETENTION, deliveries, requests, sends, suppression_brakes)
         run_prune(database)
@@ -122,10 +124,10 @@ def send_single(database: Database, recipients: list[str], *, is_recorded: bool 
     for recipient in recipients:
         name = f"single-{recipient}"
         if is_recorded:
-            begun(database, name)
-            noted(database, SentRequest(name, 1), campaign=name)
-            ended(database, name, expected=1)
-            save_reports(database, failure(recipient, token=to(recipient, campaign=name, reference=name)))
+            start_send(database, name)
+            save_requests(database, SentRequest(name, 1), campaign=name)
+            finish_send(database, name, expected=1)
+            save_reports(database, failure(recipient, token=token_for(recipient, campaign=name, reference=name)))
         else:
             save_reports(database, failure(recipient, message_id=name, channel="sms"))
 
@@ -135,7 +137,7 @@ class TestBrakeOfSingleSends:
     @pytest.mark.parametrize(
         "pruned", [(suppression_brakes,), (requests, sends), (suppression_brakes, requests, sends)]
     )
-    def test_stays_while_rows_with_failures_stay(
+    def test_single_send_brake_stays_while_rows_with_failures_stay(
         self, database: Database, pruned: tuple[Table, ...], *, is_recorded: bool
     ) -> None:
         recipients = numbers(25)
@@ -157,7 +159,7 @@ class TestBrakeOfSingleSends:
         save_reports(database, failure(recipients[0], message_id="again", channel="sms"))
         assert listed(database, recipients[1:]) == set()
 
-    def test_brake_is_pruned_although_later_failures_stay(self, database: Database) -> None:
+    def test_single_send_brake_is_pruned_although_later_failures_stay(self, database: Database) -> None:
         """On a connection with a permanent failure each day, one is always a little younger than the retention."""
         send_single(database, numbers(25), is_recorded=False)
         age(database, 2 * RETENTION, deliveries, suppression_brakes)
@@ -166,7 +168,7 @@ class TestBrakeOfSingleSends:
         run_prune(database)
         assert brakes(database) == 0
 
-    def test_counts_by_the_time_at_which_failures_were_received(self, database: Database) -> None:
+    def test_single_send_brake_counts_failures_by_the_time_they_were_received(self, database: Database) -> None:
         """Rows of failures from different weeks change today, such as when their requests are recorded."""
         recipients = numbers(30)
         for recipient in recipients[:-1]:
@@ -177,7 +179,9 @@ class TestBrakeOfSingleSends:
         save_reports(database, failure(recipients[-1], message_id="m-last", channel="sms"))
         assert (listed(database, recipients), brakes(database)) == (set(recipients), 0)
 
-    def test_failures_outside_its_time_count_whenever_their_rows_change(self, database: Database) -> None:
+    def test_failures_outside_the_window_of_a_brake_stay_listed_when_their_rows_change(
+        self, database: Database
+    ) -> None:
         recipients = numbers(40)
         save_reports(
             database, *(failure(recipient, message_id=f"m-{recipient}", channel="sms") for recipient in recipients[:10])
@@ -192,7 +196,7 @@ class TestBrakeOfSingleSends:
         )
         assert listed(database, recipients) == set(recipients[:10])
 
-    def test_failures_of_its_time_never_count_whenever_their_rows_change(self, database: Database) -> None:
+    def test_failures_in_the_window_of_a_brake_stay_unlisted_when_their_rows_change(self, database: Database) -> None:
         recipients = numbers(30)
         send_single(database, recipients, is_recorded=False)
         age(database, 3 * SINGLE_SENDS_WINDOW, deliveries, suppression_brakes)
@@ -203,11 +207,11 @@ class TestBrakeOfSingleSends:
             *(received_now(report(recipient, "sent", message_id=f"n-{recipient}")) for recipient in recipients),
         )
         # The request is recorded late, which writes the row again.
-        begun(database, "late")
-        noted(database, SentRequest("late", 1, f"single-{recipients[0]}"), campaign="late")
+        start_send(database, "late")
+        save_requests(database, SentRequest("late", 1, f"single-{recipients[0]}"), campaign="late")
         assert listed(database, recipients) == set()
 
-    def test_failure_after_another_status_of_the_same_rank_counts_from_its_own_time(self, database: Database) -> None:
+    def test_failure_after_another_status_of_the_same_rank_counts_at_its_own_time(self, database: Database) -> None:
         """A first report without a cause is older than a day. The causes, all the same, come today."""
         recipients = numbers(30)
         save_reports(
@@ -225,7 +229,7 @@ class TestBrakeOfSingleSends:
         )
         assert (listed(database, recipients), brakes(database)) == (set(), 1)
 
-    def test_many_rows_that_only_change_hide_no_failures(self, database: Database) -> None:
+    def test_changed_rows_of_old_messages_do_not_release_the_brake(self, database: Database) -> None:
         """Delivered messages of last week are no recipients of today, though their rows change today."""
         recipients = numbers(430)
         delivered = (

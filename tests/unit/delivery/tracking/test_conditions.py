@@ -17,7 +17,17 @@ from cpaas_provider.delivery.tracking import counts, events
 from cpaas_provider.delivery.tracking.counts import IS_ACCEPTED, IS_COUNTED
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest
 from cpaas_provider.pages.summaries import count_campaign
-from tests.unit.delivery.report_builders import ADA, OBI, begun, ended, noted, outcomes, report, save_reports, to
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    finish_send,
+    outcomes,
+    report,
+    save_reports,
+    save_requests,
+    start_send,
+    token_for,
+)
 from tests.unit.delivery.report_builders import counts as numbers
 
 MODULES = ("counts", "events", "event_source", "membership", "report_store", "retention", "sent_requests")
@@ -64,26 +74,26 @@ class TestOtherCampaigns:
     @pytest.fixture
     def repeated(self, database: Database) -> Database:
         """Return a campaign with reports of an attempt that was repeated under another reference."""
-        begun(database)
-        noted(database, SentRequest("pack", 2, "m1"))
-        ended(database, expected=2)
-        save_reports(database, report(ADA, "failed", token=to(ADA, OBI, reference="attempt")))
-        save_reports(database, report(ADA, "delivered", token=to(ADA, OBI)))
+        start_send(database)
+        save_requests(database, SentRequest("pack", 2, "m1"))
+        finish_send(database, expected=2)
+        save_reports(database, report(ADA, "failed", token=token_for(ADA, OBI, reference="attempt")))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, OBI)))
         return database
 
     @pytest.mark.parametrize("conn_id", ["shop", "bank"])
     def test_report_of_another_campaign_changes_no_recipient(self, repeated: Database, conn_id: str) -> None:
         before = outcomes(repeated), numbers(repeated)
         assert before == ({ADA: "delivered"}, (1, 0, 0))
-        begun(repeated, "summer", conn_id)
-        noted(repeated, SentRequest("summer-pack", 2, "m2"), campaign="summer", conn_id=conn_id)
-        save_reports(repeated, report(OBI, "delivered", token=to(ADA, OBI, campaign="summer"), conn_id=conn_id))
+        start_send(repeated, "summer", conn_id)
+        save_requests(repeated, SentRequest("summer-pack", 2, "m2"), campaign="summer", conn_id=conn_id)
+        save_reports(repeated, report(OBI, "delivered", token=token_for(ADA, OBI, campaign="summer"), conn_id=conn_id))
         assert (outcomes(repeated), numbers(repeated)) == before
 
-    def test_every_way_of_counting_agrees(self, repeated: Database) -> None:
-        begun(repeated, "summer", "bank")
-        noted(repeated, SentRequest("summer-pack", 2), campaign="summer", conn_id="bank")
-        save_reports(repeated, report(OBI, "delivered", token=to(ADA, OBI, campaign="summer"), conn_id="bank"))
+    def test_all_queries_count_the_same_beside_another_campaign(self, repeated: Database) -> None:
+        start_send(repeated, "summer", "bank")
+        save_requests(repeated, SentRequest("summer-pack", 2), campaign="summer", conn_id="bank")
+        save_reports(repeated, report(OBI, "delivered", token=token_for(ADA, OBI, campaign="summer"), conn_id="bank"))
         with repeated.connect() as connection:
             rows = select(deliveries.c.recipient).where(deliveries.c.campaign == "spring", IS_COUNTED)
             assert connection.execute(rows).scalars().all() == [ADA]

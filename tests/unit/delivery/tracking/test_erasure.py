@@ -42,7 +42,7 @@ from tests.unit.delivery.report_builders import (
     received_report,
     report,
     save_reports,
-    to,
+    token_for,
 )
 
 FORMS: list[Any] = [
@@ -71,10 +71,10 @@ def filled(database: Database) -> Database:
     """A store with reports of several, Ada among them."""
     save_reports(
         database,
-        report(ADA, "delivered", token=to(campaign="spring")),
-        report(OBI, "failed", token=to(campaign="spring"), reason="absent"),
-        report("ann@example.com", "opened", token=to(campaign="mail")),
-        report("joann@example.com", "opened", token=to(campaign="mail")),
+        report(ADA, "delivered", token=token_for(campaign="spring")),
+        report(OBI, "failed", token=token_for(campaign="spring"), reason="absent"),
+        report("ann@example.com", "opened", token=token_for(campaign="mail")),
+        report("joann@example.com", "opened", token=token_for(campaign="mail")),
     )
     return database
 
@@ -84,53 +84,55 @@ def bodies(database: Database) -> list[str]:
         return list(connection.execute(select(reports.c.body)).scalars())
 
 
-def everything(database: Database) -> str:
+def all_rows(database: Database) -> str:
     """Return what all tables that may name somebody hold, as text."""
     with database.connect() as connection:
         tables = (deliveries, requests, events, reports)
         return "\n".join(str(row) for table in tables for row in connection.execute(select(table)))
 
 
-class TestWho:
-    @pytest.mark.parametrize("said", [f"+{ADA}", "+234 803 000 0001", ADA, "00234 803 000 0001"])
-    def test_a_number_goes_and_the_counts_stay(self, filled: Database, said: str) -> None:
-        assert erase(filled, said).rows == 2
+class TestRecipientToErase:
+    @pytest.mark.parametrize("notation", [f"+{ADA}", "+234 803 000 0001", ADA, "00234 803 000 0001"])
+    def test_erased_number_is_removed_and_the_counts_stay(self, filled: Database, notation: str) -> None:
+        assert erase(filled, notation).rows == 2
         assert counts(filled) == (1, 1, 0)
         assert set(outcomes(filled)) == {"", OBI}
-        assert ADA not in everything(filled)
-        assert erase(filled, said).rows == 0
+        assert ADA not in all_rows(filled)
+        assert erase(filled, notation).rows == 0
 
-    @pytest.mark.parametrize("said", ["0803 000 0001", "8030000001", "+234 803 000 0001"])
-    def test_a_national_number_is_read_by_its_region(self, filled: Database, said: str) -> None:
-        erased = erase(filled, said, "NG")
+    @pytest.mark.parametrize("notation", ["0803 000 0001", "8030000001", "+234 803 000 0001"])
+    def test_national_number_is_read_in_the_given_region(self, filled: Database, notation: str) -> None:
+        erased = erase(filled, notation, "NG")
         assert (erased.rows, erased.read_as) == (2, "a phone number of NG")
-        assert ADA not in everything(filled)
+        assert ADA not in all_rows(filled)
 
     @pytest.mark.parametrize(
-        ("said", "region"),
+        ("notation", "region"),
         [("0", None), ("1", None), ("0803 000 0001", None), ("2025550123", None), ("8030000001", None), ("", None),
          ("Ada", None), ("%", None), ("_" * 10, None), ("x@" + "y" * 300, None), ("@", None), ("@example.com", None),
          ("0803 000 0001", "ZZ"), ("0", "NG"), ("12345", "NG")],
     )  # fmt: skip
-    def test_what_is_not_understood_deletes_nothing(self, filled: Database, said: str, region: str | None) -> None:
-        before = everything(filled)
+    def test_unreadable_recipient_is_an_error_and_nothing_is_deleted(
+        self, filled: Database, notation: str, region: str | None
+    ) -> None:
+        before = all_rows(filled)
         with pytest.raises(UnknownRecipientError, match="Nothing was deleted") as refused:
-            erase(filled, said, region)
-        assert len(said) < 2 or said not in str(refused.value)
-        assert everything(filled) == before
+            erase(filled, notation, region)
+        assert len(notation) < 2 or notation not in str(refused.value)
+        assert all_rows(filled) == before
 
-    def test_an_address_goes_whatever_its_case_and_none_that_ends_like_it(self, filled: Database) -> None:
+    def test_address_is_erased_in_any_case_and_longer_addresses_stay(self, filled: Database) -> None:
         assert erase(filled, "Ann@Example.com").rows == 2
         assert set(outcomes(filled, "mail")) == {"", "joann@example.com"}
         assert [body for body in bodies(filled) if "joann@example.com" in body]
 
-    def test_of_everybody_else_nothing_is_lost(self, filled: Database) -> None:
-        before = everything(filled)
+    def test_erasure_of_an_unknown_number_deletes_nothing(self, filled: Database) -> None:
+        before = all_rows(filled)
         assert erase(filled, "+2348039999999").rows == 0
-        assert everything(filled) == before
+        assert all_rows(filled) == before
 
 
-class TestForms:
+class TestNotationsOfTheRecipient:
     @pytest.mark.parametrize(
         "write",
         [
@@ -143,14 +145,13 @@ class TestForms:
             lambda form: {"raw": json.dumps({"to": str(form)})},
         ],
     )
-    def test_a_report_goes_that_writes_the_number_in_any_form(
-        self, sqlite_url: str, write: Callable[[Any], Any]
-    ) -> None:
+    def test_report_with_the_number_in_any_form_is_deleted(self, sqlite_url: str, write: Callable[[Any], Any]) -> None:
         with open_database(sqlite_url) as database:
             save_reports(
-                database, *(received_report(write(form), token=to(campaign=f"odd-{n}")) for n, form in enumerate(FORMS))
+                database,
+                *(received_report(write(form), token=token_for(campaign=f"odd-{n}")) for n, form in enumerate(FORMS)),
             )
-            save_reports(database, report(OBI, "delivered", token=to()))
+            save_reports(database, report(OBI, "delivered", token=token_for()))
             erase(database, ADA)
             assert [OBI in body for body in bodies(database)] == [True]
 
@@ -159,8 +160,8 @@ class TestForms:
         [r'{"to": "\u002b\u0032348030000001"}', '{"to": "+WIDE"}', '{"to": 2.348030000001E12}',
          '{"to": "+2348030000001", "to": "x"}', '{"url": "a?to=%2B234%20803%20000%200001"}'],
     )  # fmt: skip
-    def test_a_report_goes_however_its_json_writes_digits(self, database: Database, body: str) -> None:
-        save_reports(database, received_report({}, token=to(campaign="odd")))
+    def test_report_with_the_number_in_any_json_notation_is_deleted(self, database: Database, body: str) -> None:
+        save_reports(database, received_report({}, token=token_for(campaign="odd")))
         body = body.replace("WIDE", WIDE)
         database.write(lambda connection: connection.execute(update(reports).values(body=body)))
         assert erase(database, ADA).rows == 1
@@ -188,46 +189,48 @@ class TestForms:
             (f"+{ADA}", "011 1 803 000 0001"), ("ada@stra\u00dfe.de", "ada@strasse.de"),
         ],
     )  # fmt: skip
-    def test_another_recipient_is_left_alone(self, recipient: str, text: str) -> None:
+    def test_similar_recipient_in_unusual_notation_is_not_found(self, recipient: str, text: str) -> None:
         assert not find(recipient).in_body(json.dumps({"note": text}))
 
-    def test_a_report_stays_that_only_looks_like_it(self, database: Database) -> None:
-        save_reports(database, *(received_report(body, token=to(campaign="odd")) for body in OTHERS))
+    def test_report_with_a_similar_number_or_address_stays(self, database: Database) -> None:
+        save_reports(database, *(received_report(body, token=token_for(campaign="odd")) for body in OTHERS))
         for one in (ADA, "ann@example.com", "+1 202 605 0112", "+20 26050112"):
             assert erase(database, one).rows == 0
         assert sorted(bodies(database)) == sorted(map(json.dumps, OTHERS))
 
-    def test_an_address_is_found_beside_a_number(self, database: Database) -> None:
-        save_reports(database, received_report({"from": "+44 ann@example.com"}, token=to(campaign="odd")))
+    def test_report_with_the_address_beside_a_number_is_deleted(self, database: Database) -> None:
+        save_reports(database, received_report({"from": "+44 ann@example.com"}, token=token_for(campaign="odd")))
         assert erase(database, "ann@example.com").rows == 1
 
-    def test_the_rows_of_others_lose_what_names_the_recipient(self, database: Database) -> None:
+    def test_number_is_removed_from_rows_of_other_recipients(self, database: Database) -> None:
         save_reports(
             database,
-            report(OBI, "failed", token=to(), reason="forwarded to 0803 000 0001"),
+            report(OBI, "failed", token=token_for(), reason="forwarded to 0803 000 0001"),
             report(None, "failed", message_id="sms-2348030000001"),
-            report(UMA, "0803-000-0001 delivered", token=to()),
+            report(UMA, "0803-000-0001 delivered", token=token_for()),
         )
         send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
         database.write(lambda connection: record_send_started(connection, send))
         made = [SentRequest("pack", 2, "0803.000.0001"), SentRequest("other", 2, "m2")]
         database.write(lambda connection: record_requests(connection, "spring", "shop", made))
         erase(database, ADA)
-        left = re.sub(r"[^0-9]", "", everything(database))
+        left = re.sub(r"[^0-9]", "", all_rows(database))
         assert "8030000001" not in left
         assert outcomes(database) == {OBI: "undelivered"}
         with database.connect() as connection:
             ids = {row.reference: row.message_id for row in connection.execute(select(requests))}
         assert ids == {"pack": None, "other": "m2"}
 
-    def test_all_pages_are_looked_through(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_number_is_erased_from_all_pages_of_rows(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(erasure, "PAGE_ROWS", 3)
         others = [f"23480400000{number:02}" for number in range(10)]
-        save_reports(database, *(report(one, "delivered", token=to(*others, ADA)) for one in (*others, ADA)))
-        save_reports(database, *(report(ADA, "delivered", token=to(campaign=f"c{number}")) for number in range(5)))
+        save_reports(database, *(report(one, "delivered", token=token_for(*others, ADA)) for one in (*others, ADA)))
+        save_reports(
+            database, *(report(ADA, "delivered", token=token_for(campaign=f"c{number}")) for number in range(5))
+        )
         assert erase(database, ADA).rows == 12
         assert len(bodies(database)) == 10
-        assert ADA not in everything(database)
+        assert ADA not in all_rows(database)
 
 
 ODD_BODIES = [
@@ -247,13 +250,13 @@ ODD_BODIES = [
 ]
 
 
-class TestOddBodies:
+class TestUnusualBodies:
     @pytest.mark.parametrize("body", ODD_BODIES, ids=range(len(ODD_BODIES)))
-    def test_odd_body_is_removed_and_others_stay(self, sqlite_url: str, body: str) -> None:
+    def test_unusual_body_with_the_number_is_deleted_and_others_stay(self, sqlite_url: str, body: str) -> None:
         with open_database(sqlite_url) as database:
-            save_reports(database, report(None, "delivered", token=to()))
+            save_reports(database, report(None, "delivered", token=token_for()))
             database.write(lambda connection: connection.execute(update(reports).values(body=body)))
-            save_reports(database, report(OBI, "delivered", token=to(campaign="other")))
+            save_reports(database, report(OBI, "delivered", token=token_for(campaign="other")))
             erased = erase(database, ADA)
             assert (erased.rows, erased.unreadable) == (1, 0)
             assert [OBI in body for body in bodies(database)] == [True]
@@ -269,11 +272,15 @@ class TestOddBodies:
             return in_body(matcher, body)
 
         monkeypatch.setattr(RecipientMatcher, "in_body", fail)
-        save_reports(database, report(OBI, "delivered", token=to(), note="odd"), report(OBI, "delivered", token=to()))
-        save_reports(database, *(report(ADA, "delivered", token=to(campaign=name)) for name in ("a", "b", "z")))
+        save_reports(
+            database,
+            report(OBI, "delivered", token=token_for(), note="odd"),
+            report(OBI, "delivered", token=token_for()),
+        )
+        save_reports(database, *(report(ADA, "delivered", token=token_for(campaign=name)) for name in ("a", "b", "z")))
         erased = erase(database, ADA)
         assert (erased.rows, erased.unreadable) == (6, 1)
-        assert ADA not in everything(database)
+        assert ADA not in all_rows(database)
         assert len(bodies(database)) == 1
 
     def test_search_for_a_number_takes_time_in_proportion_to_the_body(self) -> None:
@@ -293,7 +300,7 @@ class TestOddBodies:
             assert growth(matcher.in_text, unit, 40_000) < LINEAR, unit
 
 
-def test_report_that_moves_to_its_campaign_meanwhile_is_erased(url: str) -> None:
+def test_report_that_joins_its_campaign_during_the_erasure_is_erased(url: str) -> None:
     reference = "cpaas-" + "a" * 24
     request = SentRequest(reference, 2, "m1")
     with open_database(url) as database, open_database(url) as sender:
@@ -313,43 +320,45 @@ def test_report_that_moves_to_its_campaign_meanwhile_is_erased(url: str) -> None
         assert (len(recorded), erased.rows) == (1, 2)
 
 
-class TestInFlight:
-    def test_who_is_erased_in_flight_is_waited_for_no_longer(self, database: Database) -> None:
+class TestRecipientInFlight:
+    def test_recipient_erased_in_flight_is_no_longer_waited_for(self, database: Database) -> None:
         database.write(lambda connection: record_recipients(connection, "spring", "shop", {"pack": [ADA, OBI]}))
-        save_reports(database, report(OBI, "delivered", token=to()))
+        save_reports(database, report(OBI, "delivered", token=token_for()))
         assert counts(database) == (1, 0, 1)
         erase(database, ADA)
         assert counts(database) == (1, 1, 0)
         assert outcomes(database) == {"": "undelivered", OBI: "delivered"}
 
-    def test_a_word_of_the_service_s_stays_proof(self, database: Database) -> None:
-        save_reports(database, report(ADA, "pending", token=to()))
+    def test_status_word_of_a_recipient_erased_in_flight_is_retained(self, database: Database) -> None:
+        save_reports(database, report(ADA, "pending", token=token_for()))
         erase(database, ADA)
         with database.connect() as connection:
             row = connection.execute(select(deliveries)).one()
         assert (row.delivery_status, row.status, row.failed) == (DeliveryStatus.UNDELIVERED, "pending", False)
 
-    def test_a_late_report_of_the_same_message_is_counted_once(self, database: Database) -> None:
+    def test_late_report_without_a_name_is_counted_once(self, database: Database) -> None:
         send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
         database.write(lambda connection: record_send_started(connection, send))
         database.write(lambda connection: record_requests(connection, "spring", "shop", [SentRequest("pack", 1, "m1")]))
         database.write(lambda connection: record_recipients(connection, "spring", "shop", {"pack": [ADA]}))
         erase(database, ADA)
         for status, known in (("sent", (0, 1, 0)), ("delivered", (1, 0, 0))):
-            save_reports(database, report(None, status, token=to(ADA)))
+            save_reports(database, report(None, status, token=token_for(ADA)))
             assert counts(database) == known
 
     @pytest.mark.parametrize("written", [ADA, f"0{ADA[3:]}"])
     def test_late_report_in_any_spelling_is_counted_once(self, database: Database, written: str) -> None:
         request = SentRequest("pack", 2, "m1")
         database.write(lambda connection: record_requests(connection, "spring", "shop", [request]))
-        save_reports(database, report(ADA, "sent", token=to()))
+        save_reports(database, report(ADA, "sent", token=token_for()))
         erase(database, ADA)
-        save_reports(database, report(written, "delivered", token=to()), report(OBI, "delivered", token=to()))
+        save_reports(
+            database, report(written, "delivered", token=token_for()), report(OBI, "delivered", token=token_for())
+        )
         assert outcomes(database) == {"": "delivered", OBI: "delivered"}
         assert counts(database) == (2, 0, 0)
 
-    def test_no_dag_is_started_on_it(self, database: Database) -> None:
+    def test_erasure_of_a_recipient_in_flight_publishes_no_event(self, database: Database) -> None:
         database.write(lambda connection: record_recipients(connection, "spring", "shop", {"pack": [ADA]}))
         erase(database, ADA)
         delivery_events.detect_events(database, {delivery_events.MESSAGES_FAILED: received_report({}).at})
@@ -357,52 +366,54 @@ class TestInFlight:
             assert delivery_events.unpublished(connection) == []
 
 
-class TestFile:
-    def test_nothing_is_left_in_the_file_and_its_log(self, tmp_path: Path) -> None:
+class TestDatabaseFile:
+    def test_erased_number_is_gone_from_the_file_and_its_log(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"
         others = [f"23480400{number:05}" for number in range(1500)]
-        all_of_them = to(*others, ADA)
+        all_of_them = token_for(*others, ADA)
         with open_database(f"sqlite:///{path}") as database, open_database(f"sqlite:///{path}") as receiver:
             save_reports(receiver, *(report(one, "sent", token=all_of_them) for one in others))
             save_reports(
                 receiver, *(report(f"+{ADA}", "sent", token=all_of_them, reason=f"no {one}") for one in range(80))
             )
             save_reports(receiver, *(report(one, "failed", token=all_of_them, reason="x" * 200) for one in others))
-            assert found_in(path) >= 80
+            assert count_in_files(path) >= 80
             erased = erase(database, ADA)
             assert (erased.rows, erased.leftovers) == (81, False)
-            assert found_in(path) == 0
+            assert count_in_files(path) == 0
             save_reports(receiver, report(OBI, "delivered", token=all_of_them))
 
-    def test_what_another_program_deleted_goes_from_the_file_too(self, tmp_path: Path) -> None:
+    def test_rows_that_another_program_deleted_are_gone_from_the_file(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"
         with open_database(f"sqlite:///{path}") as database:
-            save_reports(database, *(report(ADA, "sent", token=to(campaign=f"c{number}")) for number in range(200)))
+            save_reports(
+                database, *(report(ADA, "sent", token=token_for(campaign=f"c{number}")) for number in range(200))
+            )
             with database.engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA secure_delete = OFF")
                 connection.exec_driver_sql("DELETE FROM cpaas_reports")
                 connection.exec_driver_sql("DELETE FROM cpaas_deliveries")
                 connection.commit()
-            assert found_in(path) > 0
+            assert count_in_files(path) > 0
             assert erase(database, ADA).rows == 0
-            assert found_in(path) == 0
+            assert count_in_files(path) == 0
 
-    def test_it_is_told_where_a_reader_keeps_it_in_the_log(
+    def test_leftovers_are_reported_while_a_reader_holds_the_log(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "store.db"
         monkeypatch.setattr(store, "LOCK_TIMEOUT", 0.05)
         with open_database(f"sqlite:///{path}") as database, open_database(f"sqlite:///{path}") as other:
-            save_reports(database, report(ADA, "sent", token=to()))
+            save_reports(database, report(ADA, "sent", token=token_for()))
             with other.connect() as reader:
                 reader.exec_driver_sql("BEGIN")
                 reader.execute(select(reports.c.digest)).all()
                 assert erase(database, ADA).leftovers
             assert not erase(database, ADA).leftovers
-            assert found_in(path) == 0
+            assert count_in_files(path) == 0
 
 
-def found_in(path: Path) -> int:
+def count_in_files(path: Path) -> int:
     """Count the number in the database's files, in a process of its own."""
     files = [one for one in (path, Path(f"{path}-wal")) if one.exists()]
     counting = "import sys; print(sum(open(p,'rb').read().count(b'8030000001') for p in sys.argv[1:]))"
@@ -433,7 +444,7 @@ def test_passcode_whose_id_names_the_recipient_stays_counted_without_it(
 
 
 @pytest.mark.parametrize(("message_id", "remaining"), [(f"m-+{ADA}", {"cpaas_campaign_values": 1}), (f"m-+{OBI}", {})])
-def test_journal_with_an_id_made_from_the_number_is_named_as_remaining(
+def test_journal_with_an_id_made_from_the_number_is_reported_as_remaining(
     database: Database, message_id: str, remaining: dict[str, int]
 ) -> None:
     state = LeasedState(database, "spring/0", "owner")

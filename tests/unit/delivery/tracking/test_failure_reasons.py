@@ -333,7 +333,7 @@ FAILED = {"event": "text.undelivered", "recipient": "2348030000001", "reason": "
         ({**FAILED, "reason": f"Unknown subscriber. {'Delivery failed. ' * 30}Network congestion"}, False),
     ],
 )
-def test_other_cause_anywhere_in_a_report_lists_nobody(body: dict[str, Any], expected: bool) -> None:
+def test_other_cause_anywhere_in_a_report_lists_no_recipient(body: dict[str, Any], expected: bool) -> None:
     """Only one text is stored as the reason, and a long one is cut."""
     assert PermanentFailures().reports_one(read_report(body), None) is expected
 
@@ -345,7 +345,7 @@ def test_reason_of_another_kind_is_not_listed(kind: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("piece", ["(", "[", " 550 ", "5.1.1", "-", "\n", "'", "___", " - ", "a", "@", "<", "status "])
-def test_long_reason_takes_no_long_time(piece: str) -> None:
+def test_long_reason_is_read_in_time(piece: str) -> None:
 
     reason = (piece * 300)[:300]
     assert is_listed("email", reason) in (True, False)
@@ -369,12 +369,12 @@ def test_reason_of_a_gateway_for_any_other_cause_is_not_listed(kind: str, reason
     assert not is_listed(kind, reason)
 
 
-def test_gateways_have_many_reasons() -> None:
+def test_gateways_have_at_least_250_reasons() -> None:
     assert len(set(PERMANENT + OTHER)) >= 250
 
 
 @pytest.mark.parametrize("unknown", ["carrier", "awaiting", "4.7.1", "Carrier says:", "(held)", "; parser"])
-def test_unknown_words_anywhere_in_a_reason_list_nobody(unknown: str) -> None:
+def test_unknown_words_anywhere_in_a_reason_list_no_recipient(unknown: str) -> None:
     """Before, between and after all words of every reason that lists a recipient."""
     listed = [
         *PERMANENT,

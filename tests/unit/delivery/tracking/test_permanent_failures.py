@@ -9,7 +9,17 @@ import pytest
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.recipients.suppressions import HARD_BOUNCE, INVALID_NUMBER, SuppressionTable
 from cpaas_provider.delivery.receiver.writer import StoreResult
-from tests.unit.delivery.report_builders import ADA, OBI, UMA, WHEN, begun, report, save_reports, to, tracked
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    UMA,
+    WHEN,
+    report,
+    save_recipients,
+    save_reports,
+    start_send,
+    token_for,
+)
 
 CY = "cy@example.com"
 
@@ -25,17 +35,17 @@ def listed(database: Database, conn_id: str = "shop") -> dict[str, str]:
     return table.find([ADA, OBI, UMA], conn_id, "sms") | table.find([CY], conn_id, "email")
 
 
-class TestWhatCounts:
+class TestListedFailures:
     @pytest.mark.parametrize("reason", ["Unknown subscriber", "INVALID NUMBER", "The number does not exist."])
     def test_invalid_number_is_listed(self, database: Database, reason: str) -> None:
-        begun(database)
-        save_reports(database, report(ADA, "undelivered", token=to(ADA), reason=reason))
+        start_send(database)
+        save_reports(database, report(ADA, "undelivered", token=token_for(ADA), reason=reason))
         assert listed(database) == {ADA: INVALID_NUMBER}
 
     @pytest.mark.parametrize("status", ["failed", "rejected"])
-    def test_other_words_for_undelivered_count(self, database: Database, status: str) -> None:
-        begun(database)
-        save_reports(database, report(ADA, status, token=to(ADA), reason="Unknown subscriber"))
+    def test_other_status_words_for_undelivered_count(self, database: Database, status: str) -> None:
+        start_send(database)
+        save_reports(database, report(ADA, status, token=token_for(ADA), reason="Unknown subscriber"))
         assert listed(database) == {ADA: INVALID_NUMBER}
 
     def test_event_of_the_account_webhook_counts(self, database: Database) -> None:
@@ -59,9 +69,11 @@ class TestWhatCounts:
             ("sent", "Unknown subscriber"),
         ],
     )
-    def test_what_may_pass_is_not_listed(self, database: Database, status: str, reason: str | None) -> None:
-        begun(database)
-        save_reports(database, report(ADA, status, token=to(ADA), reason=reason))
+    def test_report_without_a_permanent_failure_is_not_listed(
+        self, database: Database, status: str, reason: str | None
+    ) -> None:
+        start_send(database)
+        save_reports(database, report(ADA, status, token=token_for(ADA), reason=reason))
         assert listed(database) == {}
 
     @pytest.mark.parametrize("reason", ["Mailbox full", "Rejected by the recipient", None])
@@ -69,12 +81,12 @@ class TestWhatCounts:
         save_reports(database, report(CY, "bounced", message_id="m-1", reason=reason))
         assert listed(database) == {}
 
-    def test_airtime_that_failed_lists_nobody(self, database: Database) -> None:
+    def test_failed_airtime_lists_no_recipient(self, database: Database) -> None:
         said = {"event": "airtime.failed", "reason": "Invalid number"}
         save_reports(database, report(ADA, "", message_id="m-1", **said))
         assert listed(database) == {}
 
-    def test_words_are_configured(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_words_of_reasons_are_configured(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CPAAS__HARD_BOUNCE_REASONS", "bounced")
         monkeypatch.setenv("AIRFLOW__CPAAS__INVALID_NUMBER_REASONS", "")
         save_reports(
@@ -85,35 +97,35 @@ class TestWhatCounts:
         assert listed(database) == {CY: HARD_BOUNCE}
 
 
-class TestWhose:
-    def test_other_connection_s_list_is_not_changed(self, database: Database) -> None:
+class TestListedRecipient:
+    def test_list_of_another_connection_is_not_changed(self, database: Database) -> None:
         save_reports(database, report(ADA, "undelivered", message_id="m-1", reason="Unknown subscriber"))
         assert listed(database) == {ADA: INVALID_NUMBER}
         assert listed(database, "bank") == {}
 
-    def test_report_about_somebody_its_request_does_not_have_lists_nobody(self, database: Database) -> None:
-        begun(database)
-        tracked(database, ADA, OBI)
-        token = to(ADA, OBI)
+    def test_report_about_a_stranger_to_its_request_lists_no_recipient(self, database: Database) -> None:
+        start_send(database)
+        save_recipients(database, ADA, OBI)
+        token = token_for(ADA, OBI)
         stranger = report(UMA, "undelivered", token=token, reason="Unknown subscriber")
         assert save_reports(database, stranger) == [StoreResult.EXCESS]
         assert listed(database) == {}
 
     def test_report_without_a_number_lists_the_only_recipient_of_its_request(self, database: Database) -> None:
-        begun(database)
-        tracked(database, ADA)
-        save_reports(database, report("", "undelivered", token=to(ADA), reason="Unknown subscriber"))
+        start_send(database)
+        save_recipients(database, ADA)
+        save_reports(database, report("", "undelivered", token=token_for(ADA), reason="Unknown subscriber"))
         assert listed(database) == {ADA: INVALID_NUMBER}
 
-    def test_report_without_a_number_lists_nobody_while_the_recipient_is_not_known(self, database: Database) -> None:
-        begun(database)
-        save_reports(database, report("", "undelivered", token=to(ADA), reason="Unknown subscriber"))
+    def test_report_without_a_number_lists_no_recipient_while_none_is_recorded(self, database: Database) -> None:
+        start_send(database)
+        save_reports(database, report("", "undelivered", token=token_for(ADA), reason="Unknown subscriber"))
         assert listed(database) == {}
 
     @pytest.mark.parametrize("at_once", [True, False])
     def test_recipient_that_the_message_was_delivered_to_is_not_listed(self, database: Database, at_once: bool) -> None:
-        begun(database)
-        token = to(ADA, OBI)
+        start_send(database)
+        token = token_for(ADA, OBI)
         delivered = report(ADA, "delivered", token=token)
         failed = report(ADA, "undelivered", token=token, reason="Unknown subscriber")
         for reports in [(delivered, failed)] if at_once else [(delivered,), (failed,)]:
@@ -121,13 +133,13 @@ class TestWhose:
         assert listed(database) == {}
 
     def test_address_that_bounced_after_delivery_is_listed(self, database: Database) -> None:
-        begun(database)
-        token = to(CY, "dee@example.com")
+        start_send(database)
+        token = token_for(CY, "dee@example.com")
         bounced = report(CY, "bounced", token=token, reason="550 5.1.1 User unknown", channel="email")
         save_reports(database, report(CY, "delivered", token=token, timestamp=at(-60)), bounced)
         assert listed(database) == {CY: HARD_BOUNCE}
 
-    def test_repeat_after_a_removal_lists_nobody(self, database: Database) -> None:
+    def test_duplicate_report_after_a_removal_lists_no_recipient(self, database: Database) -> None:
         one = report(ADA, "undelivered", message_id="m-1", reason="Unknown subscriber")
         save_reports(database, one)
         assert SuppressionTable(database).remove([ADA]) == 1

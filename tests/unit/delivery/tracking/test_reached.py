@@ -32,13 +32,13 @@ from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
 from tests.unit.delivery.report_builders import (
     ADA,
     SentRequest,
-    begun,
-    ended,
-    noted,
+    finish_send,
     outcomes,
     report,
     save_reports,
-    to,
+    save_requests,
+    start_send,
+    token_for,
 )
 
 REACHED = {DeliveryStatus.DELIVERED, DeliveryStatus.OPENED, DeliveryStatus.CLICKED}
@@ -55,10 +55,10 @@ def rows_of(source: Any) -> list[tuple[Any, ...]]:
 def status(request: pytest.FixtureRequest, database: Database, monkeypatch: pytest.MonkeyPatch) -> DeliveryStatus:
     """The status of the only recipient of a campaign that has ended."""
     monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
-    begun(database)
-    noted(database, SentRequest("pack", 1))
-    save_reports(database, report(ADA, WORDS[request.param], token=to(ADA)))
-    ended(database, expected=1)
+    start_send(database)
+    save_requests(database, SentRequest("pack", 1))
+    save_reports(database, report(ADA, WORDS[request.param], token=token_for(ADA)))
+    finish_send(database, expected=1)
     return request.param
 
 
@@ -73,7 +73,7 @@ def test_options_of_the_command_line_are_all_statuses() -> None:
     assert [DeliveryStatus.of_word(word) for word in _OUTCOMES] == sorted(DeliveryStatus)
 
 
-def test_figures_agree(database: Database, status: DeliveryStatus) -> None:
+def test_all_figures_agree_on_a_status(database: Database, status: DeliveryStatus) -> None:
     expected = (int(status in REACHED), int(status in FAILED), int(not status.final))
     with database.connect() as connection:
         counts = read_counts(connection, ["spring"])["spring"]

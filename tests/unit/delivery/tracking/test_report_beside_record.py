@@ -25,7 +25,17 @@ from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_requests
 from cpaas_provider.tasks.delivery.tracker import DeliveryTracker
 from tests.unit.database.migrated import POSTGRES
-from tests.unit.delivery.report_builders import ADA, OBI, begun, counts, noted, outcomes, report, save_reports, to
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    counts,
+    outcomes,
+    report,
+    save_reports,
+    save_requests,
+    start_send,
+    token_for,
+)
 
 OURS = "cpaas-" + "a" * 24
 MOST_STATEMENTS = 40
@@ -35,7 +45,7 @@ BLOCKED = 0.05
 Work = Callable[[Database], object]
 
 
-def ours(number: int) -> str:
+def reference_of(number: int) -> str:
     return "cpaas-" + f"{number:024b}".translate({ord("0"): "a", ord("1"): "b"})
 
 
@@ -116,11 +126,11 @@ def test_report_counts_whichever_transaction_is_held_at_whichever_statement(
             for table in ("cpaas_deliveries", "cpaas_requests", "cpaas_request_counts", "cpaas_reports"):
                 database.write(lambda connection, table=table: connection.execute(text(f"DELETE FROM {table}")))
 
-        begun(database, campaign)
+        start_send(database, campaign)
         for one in (database, other):
             stores[one] = ReportStore(one)
         if are_mostly_recorded:
-            noted(database, SentRequest("pack", 2, "m0"))
+            save_requests(database, SentRequest("pack", 2, "m0"))
         # From the reports before, a store learns whether to hold names before it looks for their requests.
         for one in stores.values():
             one.save([report(ADA, "delivered", id="m0")])
@@ -129,7 +139,7 @@ def test_report_counts_whichever_transaction_is_held_at_whichever_statement(
         for step in range(1, steps + 2):
             clear()
             if are_mostly_recorded:
-                noted(database, SentRequest("pack", 2, "m0"))
+                save_requests(database, SentRequest("pack", 2, "m0"))
             for one in stores.values():
                 one.save([report(ADA, "delivered", id="m0")])
             database.write(lambda connection: connection.execute(text("DELETE FROM cpaas_deliveries")))
@@ -141,7 +151,7 @@ def test_report_counts_whichever_transaction_is_held_at_whichever_statement(
 
 
 def test_only_recipient_of_a_request_is_the_first_of_two_reports_at_once(postgres_url: str) -> None:
-    only, results = to(ADA), dict[str, list[StoreResult]]()
+    only, results = token_for(ADA), dict[str, list[StoreResult]]()
     with (
         open_database(postgres_url) as first,
         open_database(postgres_url) as second,
@@ -177,7 +187,7 @@ def test_thousands_of_reports_beside_their_records_are_all_counted(postgres_url:
     """The account's webhook beside a callback_url: each request is reported while it is recorded."""
     number, each = 1000, 50
     with open_database(postgres_url) as database:
-        begun(database)
+        start_send(database)
     starts = list(range(0, number, each))
     barriers = {start: threading.Barrier(2) for start in starts}
     failures: list[str] = []
@@ -185,7 +195,7 @@ def test_thousands_of_reports_beside_their_records_are_all_counted(postgres_url:
     def send(mine: list[int]) -> None:
         with open_database(postgres_url) as database:
             for start in mine:
-                made = [SentRequest(ours(n), 2, f"m{n}") for n in range(start, start + each)]
+                made = [SentRequest(reference_of(n), 2, f"m{n}") for n in range(start, start + each)]
                 barriers[start].wait(30)
                 database.write(lambda connection, made=made: record_requests(connection, "spring", "shop", made))
 
@@ -195,9 +205,9 @@ def test_thousands_of_reports_beside_their_records_are_all_counted(postgres_url:
             for start in mine:
                 incoming = []
                 for n in range(start, start + each):
-                    by_id = {"id": f"m{n}"} if choice.random() < 0.5 else {"external_ref": ours(n)}
+                    by_id = {"id": f"m{n}"} if choice.random() < 0.5 else {"external_ref": reference_of(n)}
                     incoming.append(report(ADA, "delivered", **by_id))
-                    token = to(ADA, OBI, reference=ours(n))
+                    token = token_for(ADA, OBI, reference=reference_of(n))
                     incoming.append(report(OBI, "failed", token=token))
                 choice.shuffle(incoming)
                 barriers[start].wait(30)
@@ -222,9 +232,9 @@ def test_thousands_of_reports_beside_their_records_are_all_counted(postgres_url:
         assert counts(database) == (number, number, 0)
 
 
-def test_sender_that_stands_still_does_not_stop_the_receiver_for_long(postgres_url: str) -> None:
+def test_stalled_sender_does_not_stop_the_receiver_for_long(postgres_url: str) -> None:
     with open_database(postgres_url) as database, open_database(postgres_url, write_timeout=5) as receiver:
-        begun(database)
+        start_send(database)
         late = report(ADA, "delivered", external_ref=OURS)
         stored: list[object] = []
 
@@ -258,14 +268,14 @@ def test_untracked_message_is_locked_by_its_name(postgres_url: str) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 40, 400])
-def test_batch_needs_the_same_number_of_statements_whatever_it_holds(database: Database, number: int) -> None:
-    begun(database)
+def test_number_of_statements_does_not_grow_with_each_report(database: Database, number: int) -> None:
+    start_send(database)
     save_reports(database, report(ADA, "delivered", id="first"))
-    made = [SentRequest(ours(n), 2, f"m{n}") for n in range(number)]
+    made = [SentRequest(reference_of(n), 2, f"m{n}") for n in range(number)]
     database.write(lambda connection: record_requests(connection, "spring", "shop", made))
-    recorded = [report(ADA, "delivered", id=f"m{n}", external_ref=ours(n)) for n in range(number)]
-    unrecorded = [report(ADA, "delivered", id=f"other{n}", external_ref=ours(1000 + n)) for n in range(number)]
-    newer = [report(ADA, "delivered", id=f"newer{n}", external_ref=ours(2000 + n)) for n in range(number)]
+    recorded = [report(ADA, "delivered", id=f"m{n}", external_ref=reference_of(n)) for n in range(number)]
+    unrecorded = [report(ADA, "delivered", id=f"other{n}", external_ref=reference_of(1000 + n)) for n in range(number)]
+    newer = [report(ADA, "delivered", id=f"newer{n}", external_ref=reference_of(2000 + n)) for n in range(number)]
     store = ReportStore(database)
     of_recorded = statements_of(database, lambda _: store.save(recorded))
     of_unrecorded = statements_of(database, lambda _: store.save(unrecorded))

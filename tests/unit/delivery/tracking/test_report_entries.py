@@ -23,7 +23,17 @@ from cpaas_provider.delivery.tracking.permanent_failures.brakes import (
 )
 from cpaas_provider.delivery.tracking.report_store import ReportStore
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, TrackedSend, record_send_started
-from tests.unit.delivery.report_builders import ADA, WHEN, begun, ended, noted, report, save_reports, to, tracked
+from tests.unit.delivery.report_builders import (
+    ADA,
+    WHEN,
+    finish_send,
+    report,
+    save_recipients,
+    save_reports,
+    save_requests,
+    start_send,
+    token_for,
+)
 
 CY = "cy@example.com"
 UNKNOWN = "Unknown subscriber"
@@ -54,7 +64,7 @@ def failed(minute: float, recipient: str, **fields: Any) -> ReceivedReport:
     return at(minute, recipient, "undelivered", reason=UNKNOWN, **fields)
 
 
-class TestReached:
+class TestNewestReport:
     """Reports of three messages to one recipient, in every order and in any transactions."""
 
     @pytest.mark.parametrize("together", [True, False])
@@ -91,12 +101,12 @@ class TestReached:
         save_reports(database, at(2, CY, status, message_id="m-2", channel="email"))
         assert (listed(database, [CY], "email") == {CY}) is is_listed
 
-    def test_airtime_proves_no_reachable_recipient(self, database: Database) -> None:
+    def test_successful_airtime_does_not_take_an_entry_back(self, database: Database) -> None:
         save_reports(database, failed(1, ADA, message_id="m-1"))
         save_reports(database, at(2, ADA, "", message_id="m-2", event="airtime.success"))
         assert listed(database, [ADA]) == {ADA}
 
-    def test_time_after_the_arrival_does_not_count(self, database: Database) -> None:
+    def test_time_after_the_arrival_of_a_report_does_not_count(self, database: Database) -> None:
         """A clock that is ahead cannot keep later reports from counting."""
         save_reports(database, failed(60 * 24 * 36500, ADA, message_id="m-1"))
         later = at(0, ADA, "delivered", message_id="m-2")._replace(at=datetime.now(UTC) + timedelta(minutes=1))
@@ -104,7 +114,7 @@ class TestReached:
         assert listed(database, [ADA]) == set()
 
     @pytest.mark.parametrize("is_first", [True, False])
-    def test_entry_of_a_person_stays(self, database: Database, is_first: bool) -> None:
+    def test_manual_entry_stays_after_a_delivery(self, database: Database, is_first: bool) -> None:
         entry = Listed(ADA, INVALID_NUMBER, "hotline", "sms", "shop")
         steps = [
             lambda: SuppressionTable(database).add([entry]),
@@ -117,7 +127,7 @@ class TestReached:
         (stored,) = SuppressionTable(database).entries_of(ADA)
         assert (stored.source, stored.reported_at) == ("hotline", None)
 
-    def test_entry_that_a_person_imports_stays(self, database: Database) -> None:
+    def test_imported_entry_stays_after_a_delivery(self, database: Database) -> None:
         table = SuppressionTable(database)
         save_reports(database, failed(1, ADA, message_id="m-1"))
         table.restore([entry._replace(reported_at=None) for entry in list(table.entries())])
@@ -127,25 +137,29 @@ class TestReached:
 
 def fill(database: Database, size: int, campaign: str = "spring", per_request: int = 10) -> list[str]:
     """Record a campaign, and return its recipients."""
-    begun(database, campaign)
+    start_send(database, campaign)
     count = size // per_request
-    noted(database, *(SentRequest(f"{campaign}-{number}", per_request) for number in range(count)), campaign=campaign)
-    ended(database, campaign, expected=size)
+    save_requests(
+        database, *(SentRequest(f"{campaign}-{number}", per_request) for number in range(count)), campaign=campaign
+    )
+    finish_send(database, campaign, expected=size)
     return numbers(size)
 
 
 def failures(recipients: list[str], campaign: str = "spring", per_request: int = 10) -> list[ReceivedReport]:
     return [
         failed(
-            1, recipient, token=to(*recipients[:per_request], campaign=campaign, reference=f"{campaign}-{place // 10}")
+            1,
+            recipient,
+            token=token_for(*recipients[:per_request], campaign=campaign, reference=f"{campaign}-{place // 10}"),
         )
         for place, recipient in enumerate(recipients)
     ]
 
 
-class TestBrake:
+class TestBrakeOfCampaign:
     @pytest.mark.parametrize(("size", "count", "is_braked"), [(100, 19, False), (100, 20, True), (400, 20, False)])
-    def test_more_than_a_small_share_lists_nobody(
+    def test_campaign_with_too_many_failures_lists_no_recipient(
         self, database: Database, caplog: pytest.LogCaptureFixture, size: int, count: int, is_braked: bool
     ) -> None:
         recipients = fill(database, size)
@@ -157,22 +171,24 @@ class TestBrake:
         assert [record.levelname for record in caplog.records if record.name == LOG] == ["WARNING"] * is_braked
         assert not any(recipient in caplog.text for recipient in recipients)
 
-    def test_failures_that_another_connection_reports_stop_no_campaign(self, database: Database) -> None:
+    def test_failures_reported_on_another_connection_do_not_brake_a_campaign(self, database: Database) -> None:
         recipients = fill(database, 100)
         others = [f"23480400{number:05d}" for number in range(30)]
         for recipient in others:
-            save_reports(database, failed(1, recipient, conn_id="bank", reference="pack", token=to(*recipients)))
+            save_reports(database, failed(1, recipient, conn_id="bank", reference="pack", token=token_for(*recipients)))
         save_reports(database, *failures(recipients[:3]))
         assert (listed(database, recipients), braked(database)) == (set(recipients[:3]), [])
 
     @pytest.mark.parametrize("seed", range(4))
-    def test_it_holds_in_any_order_of_requests_and_reports(self, database: Database, seed: int) -> None:
+    def test_campaign_brake_holds_in_any_order_of_requests_and_reports(self, database: Database, seed: int) -> None:
         """The requests are recorded before, between or after their reports, which come in any batches."""
         dice = random.Random(seed)
         recipients = numbers(60)
-        begun(database)
+        start_send(database)
         steps: list[Any] = [
-            lambda number=number: noted(database, SentRequest(f"cpaas-{'a' * 23}{number + 2}", 10, f"m-{number}"))
+            lambda number=number: save_requests(
+                database, SentRequest(f"cpaas-{'a' * 23}{number + 2}", 10, f"m-{number}")
+            )
             for number in range(6)
         ]
         incoming = [
@@ -187,17 +203,17 @@ class TestBrake:
         dice.shuffle(steps)
         for step in steps:
             step()
-        ended(database, expected=60)
+        finish_send(database, expected=60)
         assert (listed(database, recipients), braked(database)) == (set(), ["spring"])
 
-    def test_growing_campaign_lists_them_once_the_share_is_small(self, database: Database) -> None:
+    def test_growing_campaign_lists_its_failures_once_their_share_is_small(self, database: Database) -> None:
         recipients = numbers(500)
-        begun(database)
-        noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5)))
+        start_send(database)
+        save_requests(database, *(SentRequest(f"spring-{number}", 10) for number in range(5)))
         save_reports(database, *failures(recipients[:24]))
         assert (listed(database, recipients), braked(database)) == (set(), ["spring"])
-        noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5, 50)))
-        ended(database, expected=500)
+        save_requests(database, *(SentRequest(f"spring-{number}", 10) for number in range(5, 50)))
+        finish_send(database, expected=500)
         assert (listed(database, recipients), braked(database)) == (set(recipients[:24]), [])
 
     def test_entry_of_another_campaign_stays(self, database: Database) -> None:
@@ -225,15 +241,15 @@ class TestBrake:
     ) -> None:
         """What a brake holds back counts as removed if its entry would be one of those that the person removes."""
         recipients = numbers(500)
-        begun(database)
-        noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5)))
+        start_send(database)
+        save_requests(database, *(SentRequest(f"spring-{number}", 10) for number in range(5)))
         save_reports(database, *failures(recipients[:24]))
         SuppressionTable(database).remove(recipients[:1], where)
-        noted(database, *(SentRequest(f"spring-{number}", 10) for number in range(5, 50)))
-        ended(database, expected=500)
+        save_requests(database, *(SentRequest(f"spring-{number}", 10) for number in range(5, 50)))
+        finish_send(database, expected=500)
         assert listed(database, recipients) == set(recipients[is_removed:24])
 
-    def test_brake_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
+    def test_campaign_brake_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
         recipients = fill(database, 200)
         incoming = failures(recipients[:120])
         together = threading.Barrier(4)
@@ -265,15 +281,15 @@ class TestBrakeOfSingleSends:
         for place, recipient in enumerate(recipients):
             name = f"m-{status}-{recipient}" if place % 2 or not is_recorded else f"single-{status}-{recipient}"
             if name.startswith("single"):
-                begun(database, name)
-                noted(database, SentRequest(name, 1), campaign=name)
-                token = to(recipient, campaign=name, reference=name)
+                start_send(database, name)
+                save_requests(database, SentRequest(name, 1), campaign=name)
+                token = token_for(recipient, campaign=name, reference=name)
                 save_reports(database, at(1, recipient, status, token=token, reason=UNKNOWN))
             else:
                 save_reports(database, at(1, recipient, status, message_id=name, reason=UNKNOWN, channel="sms"))
 
     @pytest.mark.parametrize("is_recorded", [True, False])
-    def test_more_than_a_small_share_lists_nobody(
+    def test_single_sends_with_too_many_failures_list_no_recipient(
         self, database: Database, caplog: pytest.LogCaptureFixture, is_recorded: bool
     ) -> None:
         recipients = numbers(25)
@@ -290,7 +306,7 @@ class TestBrakeOfSingleSends:
         assert "single sends on connection 'shop'" in record.getMessage()
         assert not any(recipient in caplog.text for recipient in recipients)
 
-    def test_small_share_lists_them(self, database: Database) -> None:
+    def test_single_sends_with_a_small_share_of_failures_list_them(self, database: Database) -> None:
         recipients = numbers(420)
         save_reports(
             database, *(at(0, recipient, "delivered", message_id=f"d-{recipient}") for recipient in recipients[:400])
@@ -298,7 +314,7 @@ class TestBrakeOfSingleSends:
         self.send(database, recipients[400:])
         assert listed(database, recipients) == set(recipients[400:])
 
-    def test_other_connection_and_campaign_do_not_count(self, database: Database) -> None:
+    def test_failures_of_campaigns_and_other_connections_do_not_brake_single_sends(self, database: Database) -> None:
         recipients = fill(database, 400)
         save_reports(database, *failures(recipients[:15]))
         other = (failed(1, one, message_id=f"bank-{one}", conn_id="bank") for one in recipients[20:35])
@@ -307,7 +323,7 @@ class TestBrakeOfSingleSends:
         assert listed(database, recipients) == {*recipients[:15], *recipients[40:50]}
         assert braked(database) == []
 
-    def test_failures_of_a_braked_time_never_count_and_later_ones_do(self, database: Database) -> None:
+    def test_failures_in_the_window_of_a_brake_never_count_and_later_ones_do(self, database: Database) -> None:
         recipients = numbers(40)
         self.send(database, recipients[:30])
         assert listed(database, recipients) == set()
@@ -326,7 +342,7 @@ class TestBrakeOfSingleSends:
         save_reports(database, at(1, recipients[0], "sent", message_id="again"))
         assert listed(database, recipients) == set(recipients[30:])
 
-    def test_brake_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
+    def test_single_send_brake_holds_over_several_receivers_at_once(self, database: Database, url: str) -> None:
         recipients = numbers(60)
         together = threading.Barrier(3)
 
@@ -349,13 +365,13 @@ class TestReportWithoutAKind:
     def record(self, database: Database, operation: str, campaign: str) -> None:
         send = TrackedSend(campaign, operation, "shop", "dag", "run", "send", -1)
         database.write(lambda connection: record_send_started(connection, send))
-        noted(database, SentRequest(OURS, 1, "m-1"), campaign=campaign)
+        save_requests(database, SentRequest(OURS, 1, "m-1"), campaign=campaign)
 
     @pytest.mark.parametrize(("operation", "is_listed"), [("send_sms", True), ("buy_airtime", False)])
     @pytest.mark.parametrize("campaign", [OURS, "spring"])
     @pytest.mark.parametrize("by", [{"external_ref": OURS}, {"message_id": "m-1"}], ids=["reference", "id"])
     @pytest.mark.parametrize("recipient", [ADA, f"0{ADA[3:]}"])
-    def test_failure_lists_the_recipient_of_an_sms(
+    def test_failure_without_a_kind_lists_only_the_recipient_of_an_sms(
         self, database: Database, operation: str, is_listed: bool, campaign: str, by: Any, recipient: str
     ) -> None:
         save_reports(database, at(1, recipient, "failed", reason="Invalid number", region="NG", **by))
@@ -363,13 +379,13 @@ class TestReportWithoutAKind:
         self.record(database, operation, campaign)
         assert listed(database, [ADA]) == ({ADA} if is_listed else set())
 
-    def test_failure_at_the_callback_url_lists_the_recipient(self, database: Database) -> None:
-        token = to(ADA, campaign=OURS, reference=OURS)
+    def test_failure_without_a_kind_at_the_callback_url_lists_the_recipient(self, database: Database) -> None:
+        token = token_for(ADA, campaign=OURS, reference=OURS)
         save_reports(database, at(1, ADA, "failed", reason="Invalid number", token=token))
         self.record(database, "send_sms", OURS)
         assert listed(database, [ADA]) == {ADA}
 
-    def test_later_delivery_counts(self, database: Database) -> None:
+    def test_failure_without_a_kind_before_a_delivery_lists_no_recipient(self, database: Database) -> None:
         save_reports(database, at(2, ADA, "delivered", message_id="m-2"))
         save_reports(database, at(1, ADA, "failed", reason="Invalid number", message_id="m-1"))
         self.record(database, "send_sms", "spring")
@@ -379,19 +395,19 @@ class TestReportWithoutAKind:
 class TestReportWithoutARecipient:
     """It arrives before its request is recorded, and is about the only recipient of the request."""
 
-    def test_failure_lists_the_recipient_that_a_later_report_names(self, database: Database) -> None:
-        begun(database)
-        save_reports(database, failed(1, "", token=to(ADA)))
+    def test_failure_without_a_recipient_lists_the_one_that_a_later_report_names(self, database: Database) -> None:
+        start_send(database)
+        save_reports(database, failed(1, "", token=token_for(ADA)))
         assert listed(database, [ADA]) == set()
-        save_reports(database, at(2, ADA, "sent", token=to(ADA)))
+        save_reports(database, at(2, ADA, "sent", token=token_for(ADA)))
         assert listed(database, [ADA]) == {ADA}
 
-    @pytest.mark.parametrize("token", [to(ADA), to(ADA, "2348030000009")])
+    @pytest.mark.parametrize("token", [token_for(ADA), token_for(ADA, "2348030000009")])
     def test_entry_of_a_national_number_becomes_one_of_the_international_number(
         self, database: Database, token: Any
     ) -> None:
         national = f"0{ADA[3:]}"
-        begun(database)
+        start_send(database)
         save_reports(database, failed(1, national, token=token))
         assert listed(database, [national, ADA]) == {national}
         save_reports(database, at(2, ADA, "sent", token=token))
@@ -399,30 +415,30 @@ class TestReportWithoutARecipient:
 
     def test_entry_of_a_stranger_is_removed_when_the_recipients_are_recorded(self, database: Database) -> None:
         stranger = "2348030000009"
-        begun(database)
-        save_reports(database, failed(1, stranger, token=to(ADA)))
+        start_send(database)
+        save_reports(database, failed(1, stranger, token=token_for(ADA)))
         assert listed(database, [stranger]) == {stranger}
         self.record(database)
         assert listed(database, [ADA, stranger]) == set()
 
     def record(self, database: Database) -> None:
-        begun(database)
-        noted(database, SentRequest("pack", 1, "m-2"))
-        tracked(database, ADA)
+        start_send(database)
+        save_requests(database, SentRequest("pack", 1, "m-2"))
+        save_recipients(database, ADA)
 
-    def test_failure_lists_the_recipient(self, database: Database) -> None:
+    def test_failure_without_a_recipient_lists_the_recorded_one(self, database: Database) -> None:
         save_reports(database, at(2, "", "undelivered", message_id="m-2", reason=UNKNOWN))
         self.record(database)
         assert listed(database, [ADA]) == {ADA}
 
-    def test_delivery_takes_the_entry_back(self, database: Database) -> None:
+    def test_delivery_without_a_recipient_takes_the_entry_of_the_recorded_one_back(self, database: Database) -> None:
         save_reports(database, failed(1, ADA, message_id="m-1"), at(2, "", "delivered", message_id="m-2"))
         assert listed(database, [ADA]) == {ADA}
         self.record(database)
         assert listed(database, [ADA]) == set()
 
 
-def test_failure_and_delivery_at_once_leave_nobody_listed(database: Database, url: str) -> None:
+def test_concurrent_failure_and_later_delivery_list_no_recipient(database: Database, url: str) -> None:
     """Two receivers store reports of two messages to each recipient, the later one delivered."""
     recipients = numbers(60)
     together = threading.Barrier(2)

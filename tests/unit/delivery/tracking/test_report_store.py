@@ -19,26 +19,26 @@ from tests.unit.delivery.report_builders import (
     ADA,
     OBI,
     UMA,
-    begun,
     counts,
-    ended,
-    noted,
+    finish_send,
     outcomes,
     received_report,
     report,
     save_reports,
-    to,
+    save_requests,
+    start_send,
+    token_for,
 )
 
-PACK = to(ADA, OBI)
+PACK = token_for(ADA, OBI)
 
 
-class TestWhatIsKept:
-    def test_a_report_is_kept_and_counted(self, database: Database) -> None:
+class TestStoring:
+    def test_report_is_stored_and_counted(self, database: Database) -> None:
         assert save_reports(database, report(ADA, "delivered", token=PACK)) == [StoreResult.NEW]
         assert counts(database) == (1, 0, 0)
 
-    def test_a_repeat_changes_nothing_but_its_count(self, database: Database) -> None:
+    def test_duplicate_report_raises_only_its_count(self, database: Database) -> None:
         one = report(ADA, "delivered", token=PACK)
         assert save_reports(database, one) == [StoreResult.NEW]
         assert save_reports(database, one, one) == [StoreResult.REPEATED, StoreResult.REPEATED]
@@ -47,65 +47,65 @@ class TestWhatIsKept:
             assert connection.execute(select(reports.c.received_count)).scalars().all() == [3]
 
     @pytest.mark.parametrize("named", [{"message_id": "m-1"}, {"external_ref": "cpaas-" + "a" * 24}])
-    def test_webhook_repeat_after_its_request_is_recorded_is_counted_once(
+    def test_webhook_duplicate_after_its_request_is_recorded_is_counted_once(
         self, database: Database, named: dict[str, str]
     ) -> None:
         one = report(ADA, "delivered", **named)
         assert save_reports(database, one) == [StoreResult.NEW]
-        begun(database)
-        noted(database, SentRequest(named.get("external_ref", "pack"), 1, "m-1"))
+        start_send(database)
+        save_requests(database, SentRequest(named.get("external_ref", "pack"), 1, "m-1"))
         assert save_reports(database, one) == [StoreResult.REPEATED]
         assert counts(database) == (1, 0, 0)
         with database.connect() as connection:
             assert connection.execute(select(func.sum(report_counts.c.reports))).scalar_one() == 1
 
-    def test_of_the_same_report_several_times_at_once_the_first_is_new(self, database: Database) -> None:
+    def test_first_of_identical_reports_in_one_batch_is_new(self, database: Database) -> None:
         one = report(ADA, "delivered", token=PACK)
         assert save_reports(database, one, one) == [StoreResult.NEW, StoreResult.REPEATED]
 
     @pytest.mark.parametrize("body", [{"hello": "world"}, [], "text", 7, None, {"status": "odd", "to": ADA}])
-    def test_what_cannot_be_read_is_kept_as_it_came(self, database: Database, body: object) -> None:
+    def test_unreadable_report_is_stored_once_and_not_counted(self, database: Database, body: object) -> None:
         assert save_reports(database, received_report(body, token=PACK)) == [StoreResult.UNREADABLE]
         assert save_reports(database, received_report(body, token=PACK)) == [StoreResult.REPEATED]
         assert counts(database) == (0, 0, 0)
         with database.connect() as connection:
             assert connection.execute(select(func.count()).select_from(reports)).scalar() == 1
 
-    def test_nothing_is_kept_of_nothing(self, database: Database) -> None:
+    def test_empty_batch_has_no_results(self, database: Database) -> None:
         assert save_reports(database) == []
 
-    def test_reports_of_two_connections_are_two(self, database: Database) -> None:
+    def test_same_report_on_two_connections_is_new_on_each(self, database: Database) -> None:
         body = {"status": "delivered", "to": ADA}
         first, second = (received_report(body, token=PACK, conn_id=name) for name in ("shop", "bank"))
         assert save_reports(database, first, second) == [StoreResult.NEW, StoreResult.NEW]
 
-    def test_a_database_that_cannot_merge_is_refused(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unsupported_database_is_refused(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(database.engine.dialect, "name", "mysql")
         with pytest.raises(DatabaseError, match="SQLite and PostgreSQL"):
             ReportStore(database)
 
 
-class TestTheStateOfARecipient:
+class TestRecipientStatus:
     @pytest.mark.parametrize("first", STATUS_WORDS)
-    def test_goes_by_rank_whatever_comes_first(self, sqlite_url: str, first: str) -> None:
+    def test_status_with_the_highest_rank_counts_in_any_order(self, sqlite_url: str, first: str) -> None:
         with open_database(sqlite_url) as database:
             for second in STATUS_WORDS:
-                save_reports(database, report(ADA, first, token=to(campaign=second)))
-                save_reports(database, report(ADA, second, token=to(campaign=second)))
+                save_reports(database, report(ADA, first, token=token_for(campaign=second)))
+                save_reports(database, report(ADA, second, token=token_for(campaign=second)))
                 strongest = max(STATUS_WORDS[first], STATUS_WORDS[second])
                 assert outcomes(database, second) == {ADA: strongest.name.lower()}
 
-    def test_is_the_same_whether_reports_come_together_or_one_by_one(self, database: Database) -> None:
+    def test_status_is_the_same_for_reports_stored_together_or_one_by_one(self, database: Database) -> None:
         order = random.Random(7)
         for number in range(20):
             words = order.choices(list(STATUS_WORDS), k=4)
-            together, apart = to(ADA, OBI, campaign=f"t{number}"), to(ADA, OBI, campaign=f"a{number}")
+            together, apart = token_for(ADA, OBI, campaign=f"t{number}"), token_for(ADA, OBI, campaign=f"a{number}")
             save_reports(database, *(report(ADA, word, token=together) for word in words))
             for word in words:
                 save_reports(database, report(ADA, word, token=apart))
             assert outcomes(database, f"t{number}") == outcomes(database, f"a{number}")
 
-    def test_delivered_and_failed_is_a_conflict(self, database: Database) -> None:
+    def test_recipient_with_a_delivery_and_a_failure_is_a_conflict(self, database: Database) -> None:
         save_reports(database, report(ADA, "delivered", token=PACK), report(OBI, "delivered", token=PACK))
         save_reports(database, report(ADA, "failed", token=PACK))
         with database.connect() as connection:
@@ -114,7 +114,7 @@ class TestTheStateOfARecipient:
                 OBI: False,
             }
 
-    def test_the_reason_is_that_of_the_strongest_report(self, database: Database) -> None:
+    def test_reason_is_that_of_the_strongest_report(self, database: Database) -> None:
         save_reports(database, report(ADA, "failed", token=PACK, reason="absent"))
         save_reports(database, report(ADA, "sent", token=PACK, reason="on its way"))
         save_reports(database, report(ADA, "rejected", token=PACK, reason="too late"))
@@ -126,37 +126,37 @@ class TestTheStateOfARecipient:
             DeliveryStatus.UNDELIVERED.name.lower(),
         )
 
-    def test_of_two_requests_of_a_campaign_each_has_its_own(self, database: Database) -> None:
-        save_reports(database, report(ADA, "failed", token=to(ADA, OBI, reference="first")))
-        save_reports(database, report(ADA, "delivered", token=to(ADA, UMA, reference="second")))
+    def test_recipient_of_two_requests_has_a_status_for_each(self, database: Database) -> None:
+        save_reports(database, report(ADA, "failed", token=token_for(ADA, OBI, reference="first")))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, UMA, reference="second")))
         assert counts(database) == (1, 1, 0)
 
-    def test_of_a_request_that_another_took_the_place_of_is_the_other_s(self, database: Database) -> None:
-        save_reports(database, report(ADA, "failed", token=to(ADA, OBI, reference="first")))
-        save_reports(database, report(ADA, "delivered", token=to(ADA, UMA, reference="second")))
-        begun(database)
-        noted(database, SentRequest("second", 2))
-        ended(database, expected=2)
+    def test_status_is_that_of_the_recorded_request(self, database: Database) -> None:
+        save_reports(database, report(ADA, "failed", token=token_for(ADA, OBI, reference="first")))
+        save_reports(database, report(ADA, "delivered", token=token_for(ADA, UMA, reference="second")))
+        start_send(database)
+        save_requests(database, SentRequest("second", 2))
+        finish_send(database, expected=2)
         assert counts(database) == (1, 0, 0)
         assert outcomes(database) == {ADA: "delivered"}
 
-    def test_nobody_need_be_named_where_a_request_has_one_recipient(self, database: Database) -> None:
-        alone = to(ADA, reference="alone")
+    def test_report_without_a_name_counts_for_the_only_recipient(self, database: Database) -> None:
+        alone = token_for(ADA, reference="alone")
         save_reports(database, report(None, "sent", token=alone), report(None, "delivered", token=alone))
         assert counts(database) == (1, 0, 0)
         assert outcomes(database) == {"": "delivered"}
 
-    def test_of_several_recipients_one_that_is_not_named_counts_for_none(self, database: Database) -> None:
+    def test_report_without_a_name_is_unreadable_for_several_recipients(self, database: Database) -> None:
         assert save_reports(database, report(None, "delivered", token=PACK)) == [StoreResult.UNREADABLE]
         assert counts(database) == (0, 0, 0)
 
 
-def test_several_at_once_count_everybody_once(url: str) -> None:
+def test_concurrent_stores_count_each_recipient_once(url: str) -> None:
     """Two processes that are told the same, in different order."""
     phones = [f"23480300{number:05d}" for number in range(200)]
     words = ("sent", "delivered", "failed")
     mix = random.Random(3)
-    everybody = to(*phones)
+    everybody = token_for(*phones)
     told = [report(phone, word, token=everybody) for phone in phones for word in words] * 2
 
     def work(seed: int) -> list[StoreResult]:

@@ -40,7 +40,17 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     record_requests,
     record_send_started,
 )
-from tests.unit.delivery.report_builders import ADA, OBI, WHEN, begun, ended, noted, report, save_reports, to
+from tests.unit.delivery.report_builders import (
+    ADA,
+    OBI,
+    WHEN,
+    finish_send,
+    report,
+    save_reports,
+    save_requests,
+    start_send,
+    token_for,
+)
 
 TABLES = (reports, deliveries, requests, sends, request_counts)
 OF_THE_PAGES = (
@@ -53,7 +63,7 @@ OF_THE_PAGES = (
 )
 
 
-def number_of(database: Database) -> list[int]:
+def count_rows(database: Database) -> list[int]:
     with database.connect() as connection:
         return [connection.execute(select(func.count()).select_from(table)).scalar_one() for table in TABLES]
 
@@ -63,9 +73,9 @@ def filled(database: Database) -> Database:
     """A store with something of everything."""
     save_reports(
         database,
-        report(ADA, "delivered", token=to(campaign="spring")),
-        report(OBI, "failed", token=to(campaign="spring"), reason="absent"),
-        report("ada@example.com", "opened", token=to(campaign="mail")),
+        report(ADA, "delivered", token=token_for(campaign="spring")),
+        report(OBI, "failed", token=token_for(campaign="spring"), reason="absent"),
+        report("ada@example.com", "opened", token=token_for(campaign="mail")),
     )
     send = TrackedSend("spring", "send_sms", "shop", "dag", "run", "send", -1)
     database.write(lambda connection: record_send_started(connection, send))
@@ -74,7 +84,9 @@ def filled(database: Database) -> Database:
 
 
 class TestPruning:
-    def test_deletes_what_is_old_and_nothing_else(self, filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_only_rows_older_than_the_retention_are_deleted(
+        self, filled: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(retention, "BATCH_ROWS", 1)
         now = datetime.now(UTC)
         assert dict(prune(filled, WHEN - timedelta(seconds=1), WHEN)) == dict.fromkeys(
@@ -94,24 +106,24 @@ class TestPruning:
             ),
             0,
         )
-        assert number_of(filled) == [3, 3, 1, 1, 2]
+        assert count_rows(filled) == [3, 3, 1, 1, 2]
         # The reports themselves came in May.
         assert dict(prune(filled, now - timedelta(days=1), WHEN))["cpaas_reports"] == 3
-        assert number_of(filled) == [0, 3, 1, 1, 2]
+        assert count_rows(filled) == [0, 3, 1, 1, 2]
         with filled.engine.begin() as connection:
             connection.execute(
                 update(deliveries).where(deliveries.c.campaign == "spring").values(updated_at=now - timedelta(days=100))
             )
             connection.execute(update(sends).values(finished_at=now))
         assert dict(prune(filled, now - timedelta(days=90), WHEN))["cpaas_deliveries"] == 2
-        assert number_of(filled) == [0, 1, 1, 1, 2]
+        assert count_rows(filled) == [0, 1, 1, 1, 2]
         # An unfinished campaign stays for some days.
         with filled.engine.begin() as connection:
             connection.execute(update(sends).values(started_at=now - timedelta(days=100)))
         assert sum(number for _, number in prune(filled, now + timedelta(days=1), WHEN)) == 8
-        assert number_of(filled) == [0, 0, 0, 0, 0]
+        assert count_rows(filled) == [0, 0, 0, 0, 0]
 
-    def test_days_and_months_of_budgets_that_are_over_are_deleted(self, database: Database) -> None:
+    def test_budgets_of_past_days_and_months_are_deleted(self, database: Database) -> None:
         names = ["2026-07-29", "2026-07-30", "2026-07-31", "2026-08-01", "2026-06", "2026-07", "2026-08"]
         rows = [{"conn_id": "shop", "period": name, "spent": 1} for name in names]
         database.write(lambda connection: connection.execute(insert(budgets), rows))
@@ -122,14 +134,14 @@ class TestPruning:
         # In another time zone it may still be the last day of the month.
         assert list(found) == ["2026-07", "2026-07-31", "2026-08", "2026-08-01"]
 
-    def test_leaves_what_an_unfinished_campaign_needs_until_it_is_finished(self, database: Database) -> None:
+    def test_rows_of_an_unfinished_campaign_stay_until_it_is_finished(self, database: Database) -> None:
         now = datetime.now(UTC)
         for campaign, conn_id in (("spring", "shop"), ("summer", "other")):
-            begun(database, campaign, conn_id)
-            made = SentRequest(to(campaign=campaign).reference, 2)
-            noted(database, made, campaign=campaign, conn_id=conn_id)
-            save_reports(database, report(ADA, "delivered", token=to(campaign=campaign), conn_id=conn_id))
-            ended(database, campaign, expected=2)
+            start_send(database, campaign, conn_id)
+            made = SentRequest(token_for(campaign=campaign).reference, 2)
+            save_requests(database, made, campaign=campaign, conn_id=conn_id)
+            save_reports(database, report(ADA, "delivered", token=token_for(campaign=campaign), conn_id=conn_id))
+            finish_send(database, campaign, expected=2)
         tables = (deliveries, requests, sends, request_counts)
 
         def rows() -> list[int]:
@@ -139,7 +151,7 @@ class TestPruning:
         full = rows()
         list(prune(database, now + timedelta(days=1), WHEN))
         assert rows() == full
-        save_reports(database, report(OBI, "failed", token=to()))
+        save_reports(database, report(OBI, "failed", token=token_for()))
         detect_events(database, dict.fromkeys(KINDS, datetime(2000, 1, 1, tzinfo=UTC)))
         list(prune(database, now + timedelta(days=1), WHEN))
         with database.connect() as connection:
@@ -153,7 +165,7 @@ class TestPruning:
         list(prune(database, now + timedelta(days=1), WHEN))
         assert rows() == [0, 0, 0, 0]
 
-    def test_leaves_a_campaign_whose_task_has_not_ended(self, filled: Database) -> None:
+    def test_campaign_whose_task_has_not_ended_stays_for_some_days(self, filled: Database) -> None:
         now = datetime.now(UTC)
         for age, number in ((timedelta(days=6), 1), (timedelta(days=9), 0)):
             change = update(sends).values(started_at=now - age)
@@ -162,7 +174,7 @@ class TestPruning:
             with filled.connect() as connection:
                 assert connection.execute(select(func.count()).select_from(sends)).scalar_one() == number
 
-    def test_leaves_what_dags_have_not_been_told_yet(self, filled: Database) -> None:
+    def test_unpublished_events_stay(self, filled: Database) -> None:
         now = datetime.now(UTC)
         facts = {
             "kind": "finished",
@@ -182,8 +194,8 @@ class TestPruning:
 
     def test_campaign_continued_after_its_event_is_old_finishes_once(self, database: Database) -> None:
         def finish(expected: int) -> list[str]:
-            begun(database)
-            ended(database, expected=expected)
+            start_send(database)
+            finish_send(database, expected=expected)
             detect_events(database, dict.fromkeys(KINDS, datetime(2000, 1, 1, tzinfo=UTC)))
             with database.connect() as connection:
                 new = unpublished(connection)
@@ -192,8 +204,8 @@ class TestPruning:
 
         later = datetime.now(UTC) + timedelta(minutes=1)
         assert finish(0) == ["spring"]
-        begun(database)
-        ended(database, expected=2)
+        start_send(database)
+        finish_send(database, expected=2)
         list(prune(database, later, WHEN))
         assert finish(0) == []
         # Then nothing of it is left.
@@ -209,13 +221,13 @@ class TestPruning:
         list(prune(database, now - timedelta(days=90), WHEN))
         first_day = None if days is None else (now - timedelta(days=days)).date()
         database.write(lambda c: record_finished_before_prune(c, "spring", "shop", first_day))
-        begun(database)
-        ended(database, expected=0)
+        start_send(database)
+        finish_send(database, expected=0)
         detect_events(database, dict.fromkeys(KINDS, datetime(2000, 1, 1, tzinfo=UTC)))
         with database.connect() as connection:
             assert [event.campaign for event in unpublished(connection)] == finished
 
-    def test_leaves_alerts_that_no_notification_has_reported_unless_they_are_old(self, filled: Database) -> None:
+    def test_unreported_alerts_stay_unless_they_are_old(self, filled: Database) -> None:
         old = datetime.now(UTC) - timedelta(days=200)
         unused = {"window_seconds": 0, "in_flight": 0, "flight_token": 0, "fencing_token": 0, "sender_ok": False}
         group = {"conn_id": "shop", "sent_at": old, **unused}
@@ -227,7 +239,7 @@ class TestPruning:
         with filled.connect() as connection:
             assert connection.execute(select(notifications.c.name)).scalars().all() == ["waits"]
 
-    def test_look_ups_go_by_an_age_of_their_own(self, filled: Database) -> None:
+    def test_lookups_have_a_retention_of_their_own(self, filled: Database) -> None:
         now = datetime.now(UTC)
         memory = DndCache(filled)
         memory.set_many({b"a": True}, now - timedelta(days=200))

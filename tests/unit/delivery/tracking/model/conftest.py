@@ -18,7 +18,7 @@ from tests.unit.delivery.tracking.model.delivery_setting import Setting, open_se
 from tests.unit.delivery.tracking.model.delivery_views import LOOKS, DeliveryViews
 from tests.unit.delivery.tracking.model.delivery_world import DeliveryWorld
 
-Play = Callable[..., None]
+RunScript = Callable[..., None]
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -44,7 +44,7 @@ def setting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def play(setting: Setting, tmp_path: Path) -> Play:
+def run_script(setting: Setting, tmp_path: Path) -> RunScript:
     """Plays a script on a database that is empty before.
 
     :param looks: the groups of views that are compared

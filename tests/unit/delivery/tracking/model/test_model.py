@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from tests.unit.delivery.tracking.model.conftest import Play
+from tests.unit.delivery.tracking.model.conftest import RunScript
 from tests.unit.delivery.tracking.model.delivery_records import STRANGER, Outcome
 from tests.unit.delivery.tracking.model.delivery_script import Step
 from tests.unit.delivery.tracking.model.delivery_views import LOOKS
@@ -99,8 +99,8 @@ TRACKED = st.lists(st.sampled_from([*CAMPAIGNS, *SINGLES]), unique=True)
     begin=st.lists(SENT, min_size=1, max_size=3),
     steps=st.lists(STEPS, max_size=14),
 )
-def test_what_is_shown_of_deliveries_agrees_with_the_promises(
-    play: Play, tracked: list[str], looks: str, begin: list[Step], steps: list[Step]
+def test_all_views_show_deliveries_as_promised(
+    run_script: RunScript, tracked: list[str], looks: str, begin: list[Step], steps: list[Step]
 ) -> None:
     note(f"{begin + steps}, tracked={tuple(tracked)}")
-    play(*begin, *steps, tracked=tuple(tracked), looks=(looks,))
+    run_script(*begin, *steps, tracked=tuple(tracked), looks=(looks,))
