@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from cpaas_provider.api.amounts import counted
@@ -127,7 +128,12 @@ class SingleSendState(SendRequests):
     def outcome(self) -> SendOutcome:
         """Return the outcome so far."""
         left_out = self.spec.not_allowed, len(self.suppressed), len(self.frequency_capped)
-        return SendOutcome.of(self.records, *left_out, earlier=not self.has_requested)
+        outcome = SendOutcome.of(self.records, *left_out, earlier=not self.has_requested)
+        decisive = [record for record in self.latest().values() if record is not None]
+        if not decisive:
+            return outcome
+        latest = max(decisive, key=attrgetter("number"))
+        return replace(outcome, latest=latest, is_of_this_content=latest.body == self.body)
 
     def latest(self) -> dict[str, RequestRecord | None]:
         """Return the request that decides the status of each recipient; ``None`` if the recipient has none."""

@@ -182,6 +182,8 @@ class SendOutcome:
     :param not_allowed: the number of recipients that ``allowed_recipients`` left out
     :param suppressed: the number of recipients that the suppression list left out
     :param capped: the number of recipients that the frequency cap left out
+    :param latest: the newest request that decides the status of a recipient of this try; ``None`` without one
+    :param is_of_this_content: whether its content, apart from placeholder values, is certainly that of this try
     """
 
     accepted: tuple[RequestRecord, ...] = ()
@@ -190,6 +192,8 @@ class SendOutcome:
     not_allowed: int = 0
     suppressed: int = 0
     capped: int = 0
+    latest: RequestRecord | None = field(default=None, kw_only=True)
+    is_of_this_content: bool = field(default=True, kw_only=True)
 
     @classmethod
     def of(cls, entries: Iterable[RequestRecord], *left_out: int, earlier: bool = True) -> Self:

@@ -495,6 +495,16 @@ class TestShow:
         assert (line["operation"], line["result_id"]) == ("buy_airtime", line["result"]["id"])
 
 
+@pytest.mark.parametrize(("amount", "named"), [(100, 100), (200, None)], ids=["same-amount", "changed-amount"])
+def test_purchase_resolved_as_sent_names_no_amount_that_was_not_bought(
+    task_runner: TaskRunner, journal: Journal, amount: int, named: int | None
+) -> None:
+    single = Single(task_runner, "buy_airtime")
+    assert journal("resolve", "--sent", *single.ids, "--id", "buy-1", "--yes").status == 0
+    done = single.run.change(amount=amount).clear().run_try()
+    assert (done.state, done.result["id"], done.result["amount"]) == ("success", "buy-1", named)
+
+
 class Single:
     """A task that makes one request, whose answer is cut off."""
 

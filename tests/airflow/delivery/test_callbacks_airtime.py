@@ -66,6 +66,16 @@ def test_report_of_a_purchase_resolves_it(task_runner: TaskRunner, received: Rec
     assert AIRTIME.requests(task_runner) == 1
 
 
+@pytest.mark.parametrize(("amount", "named"), [(100, 100), (200, None)], ids=["same-amount", "changed-amount"])
+def test_report_of_an_earlier_purchase_names_no_amount_that_was_not_bought(
+    task_runner: TaskRunner, received: Received, amount: int, named: int | None
+) -> None:
+    run, reference = lost(task_runner)
+    save_reports(received.store, make_report(reference, "success"))
+    done = run.change(amount=amount).run_try()
+    assert (done.state, done.result["amount"], AIRTIME.requests(task_runner)) == ("success", named, 1)
+
+
 @pytest.mark.parametrize("status", ["failed", "error", "duplicate"])
 def test_report_of_a_failed_purchase_fails_the_task_with_the_reason(
     task_runner: TaskRunner, received: Received, status: str

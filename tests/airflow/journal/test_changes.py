@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.airflow.harness.kinds import AIRTIME, EMAIL, KINDS, RECIPIENT, ROW, SMS, FailsAfterSend, Kind
+from tests.airflow.harness.kinds import AIRTIME, EMAIL, KINDS, OTP, RECIPIENT, ROW, SMS, FailsAfterSend, Kind
 from tests.airflow.harness.task_runner import TaskRunner, digits, phone
 
 WARNING = "The content changed after an earlier try sent it to 1 of 1 recipients."
@@ -151,6 +151,33 @@ class TestChangedRecipients:
         run.run_try()
         assert run.change(**{field: other}).run_try().state == "success"
         assert (kind.requests(task_runner), len(kind.inbox_items(task_runner))) == (2, 1)
+
+    @pytest.mark.parametrize("kind", [AIRTIME, OTP], ids=lambda kind: kind.name)
+    def test_unknown_request_to_another_recipient_has_no_result_of_the_earlier_one(
+        self, task_runner: TaskRunner, kind: Kind
+    ) -> None:
+        run = kind.run(task_runner, on_unknown="skip", unknown_timeout=0, post_execute=FailsAfterSend(1))
+        run.run_try()
+        kind.lose(task_runner, "cut_after", times=1)
+        second = run.change(recipient=phone("other"), **({"amount": 200} if kind is AIRTIME else {})).run_try()
+        assert (second.state, second.result["unknown_recipients"], second.result["id"]) == ("success", 1, None)
+        if kind is AIRTIME:
+            assert (second.result["amount"], second.result["charge"]) == (200, None)
+
+    @pytest.mark.parametrize("kind", [AIRTIME, OTP], ids=lambda kind: kind.name)
+    def test_recipient_that_is_changed_back_has_the_result_of_its_own_request(
+        self, task_runner: TaskRunner, kind: Kind
+    ) -> None:
+        failing = FailsAfterSend(1, 2)
+        run = kind.run(task_runner, post_execute=failing)
+        run.run_try()
+        run.change(recipient=phone("other"), **({"amount": 200} if kind is AIRTIME else {})).run_try()
+        third = run.change(recipient=phone(RECIPIENT)).run_try()
+        first, second = failing.results[:2]
+        assert (third.state, kind.requests(task_runner)) == ("success", 2)
+        assert third.result["id"] == first["id"] != second["id"]
+        if kind is AIRTIME:
+            assert [result["amount"] for result in (first, second, third.result)] == [100, 200, 100]
 
 
 class TestChangedSecret:

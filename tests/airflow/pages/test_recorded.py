@@ -105,6 +105,19 @@ def test_passcode_is_requested_and_verified(task_runner: TaskRunner) -> None:
     assert passcode(asked.result["id"]).outcome == "verified"
 
 
+def test_purchase_for_another_number_does_not_change_the_record_of_the_first(task_runner: TaskRunner) -> None:
+    with new_dag() as dag:
+        BuyAirtimeOperator(task_id="buy", network="MTN", amount=100, recipient="+2348039990003")
+    run = Run(task_runner, dag)
+    (first,) = run.run_try().result["references"]
+    run.change(amount=200, recipient="+2348039990004").clear()
+    _, second = run.run_try().result["references"]
+    with open_database() as database, database.connect() as connection:
+        query = select(airtime_purchases.c.reference, airtime_purchases.c.amount)
+        found = connection.execute(query.where(airtime_purchases.c.dag_id == dag.dag_id)).all()
+    assert {row.reference: row.amount for row in found} == {first: 100, second: 200}
+
+
 def test_purchase_is_recorded_without_the_number(task_runner: TaskRunner) -> None:
     with new_dag() as dag:
         BuyAirtimeOperator(task_id="buy", network="MTN", amount=100, recipient="+2348039990002")

@@ -172,10 +172,12 @@ class AirtimeRequest(SingleRequest):
         """Return the purchase's id, status and cost."""
         bought = latest_result(outcome)
         names = ("id", "status", "network", "charge", "balance", "refunded", "created_datetime")
-        # An earlier try may have bought it, when the amount was another.
+        # An earlier try may have bought it, when the amount was another. What a delivery report or a person established
+        # names no amount.
+        amount = self.amount if outcome.is_of_this_content else None
         return {
             **{name: bought.get(name) for name in names},
-            "amount": bought.get("amount", self.amount),
+            "amount": bought.get("amount", amount),
             "references": [entry.reference for entry in outcome.accepted],
         }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from cpaas_provider.sending.journal.model import State
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
@@ -77,5 +79,7 @@ class SingleRequest:
 
 
 def latest_result(outcome: SendOutcome) -> dict[str, Any]:
-    """Return the result of the last accepted request, empty where none was accepted."""
-    return (outcome.accepted[-1].result if outcome.accepted else None) or {}
+    """Return the result of the accepted request to the recipient of this try, empty where none was accepted."""
+    latest = outcome.latest
+    # An earlier try may have made another request, to another recipient.
+    return (latest.result if latest is not None and latest.state is State.ACCEPTED else None) or {}

@@ -8,14 +8,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.hooks.activity import record
+from cpaas_provider.sending.journal.model import State
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from cpaas_provider.sending.spec import SendOutcome
     from cpaas_provider.tasks.runtime import TaskRuntime
 
 
-def _record_passcode(result: Mapping[str, Any], runtime: TaskRuntime) -> None:
+def _record_passcode(result: Mapping[str, Any], outcome: SendOutcome, runtime: TaskRuntime) -> None:
     from cpaas_provider.database.activity.single_requests import record_passcode
 
     if result["id"]:
@@ -31,16 +33,17 @@ def _record_passcode(result: Mapping[str, Any], runtime: TaskRuntime) -> None:
         )
 
 
-def _record_purchase(result: Mapping[str, Any], runtime: TaskRuntime) -> None:
+def _record_purchase(result: Mapping[str, Any], outcome: SendOutcome, runtime: TaskRuntime) -> None:
     from cpaas_provider.api.models.airtime import PurchaseOutcome, purchase_outcome
     from cpaas_provider.database.activity.single_requests import AirtimePurchaseRow, record_purchase
     from cpaas_provider.delivery.tracking.sent_requests import record_repeated_purchase
 
-    if not result["references"]:
+    bought = outcome.latest
+    if bought is None or bought.state is not State.ACCEPTED or result["amount"] is None:
         return
     purchase = AirtimePurchaseRow(
         runtime.conn_id,
-        result["references"][0],
+        bought.reference,
         *runtime.place,
         network=str(result["network"] or "")[:40],
         amount=float(result["amount"]),
@@ -58,7 +61,7 @@ def _record_purchase(result: Mapping[str, Any], runtime: TaskRuntime) -> None:
     record(work)
 
 
-RECORDERS: dict[str, Callable[[Mapping[str, Any], TaskRuntime], None]] = {
+RECORDERS: dict[str, Callable[[Mapping[str, Any], SendOutcome, TaskRuntime], None]] = {
     "request_otp": _record_passcode,
     "buy_airtime": _record_purchase,
 }

@@ -205,5 +205,5 @@ class SingleSender:
             "unknown_references": [entry.reference for entry in outcome.unknown],
         }
         if record := RECORDERS.get(self._request.operation):
-            record(result, self._runtime)
+            record(result, outcome, self._runtime)
         return result
