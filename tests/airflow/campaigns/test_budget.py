@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.airflow.harness.campaigns import PRICE, count_messages, counts, digits, limit_batches, requests, rows, sms
+from tests.airflow.harness.kinds import FailsAfterSend
 from tests.airflow.harness.task_runner import TaskRunner, fault
 
 
@@ -224,6 +225,24 @@ class TestMaxRecipients:
         run = sms(task_runner, rows(4), max_recipients=6)
         assert run.run_try().state == "success"
         assert run.change(source=rows(4, 10)).clear().run_try().state == "failed"
+
+    def test_resend_on_clear_counts_only_recipients_since_the_clear(self, task_runner: TaskRunner) -> None:
+        failing = FailsAfterSend(2)
+        run = sms(task_runner, rows(4), max_recipients=4, resend_on_clear=True, post_execute=failing)
+        assert run.run_try().state == "success"
+        # The same recipients again, then others: each clear sends one list.
+        assert run.clear().run_try().state == "up_for_retry"
+        assert run.run_try().state == "success"
+        assert run.change(source=rows(4, 10)).clear().run_try().state == "success"
+        assert sum(count_messages(task_runner).values()) == 12
+
+    def test_recipients_sent_to_since_a_resending_clear_count(self, task_runner: TaskRunner) -> None:
+        run = sms(task_runner, rows(4), max_recipients=6, resend_on_clear=True, post_execute=FailsAfterSend(2))
+        run.run_try()
+        assert run.clear().run_try().state == "up_for_retry"
+        failed = run.change(source=rows(4, 10)).run_try()
+        assert failed.state == "failed"
+        assert "has 8 recipients, more than max_recipients (6)" in failed.error
 
 
 @pytest.mark.parametrize(
