@@ -22,7 +22,7 @@ from sqlalchemy import func, select
 from cpaas_provider.cli.messages.tracking import DAG_ID
 from cpaas_provider.database.database import open_database
 from cpaas_provider.database.schema.campaigns import campaign_values
-from cpaas_provider.database.schema.delivery import sends
+from cpaas_provider.database.schema.delivery import requests, sends
 from cpaas_provider.delivery.receiver.app import create_app
 from cpaas_provider.hooks._receiver import get_receiver_connection
 from cpaas_provider.operators.email import SendEmailOperator
@@ -496,6 +496,18 @@ class TestDeliveryReports:
         record = one(keyed("campaigns", "show", reference, "--output", "json"))
         assert (record["state"], record["delivered"], record["undelivered"]) == ("all reported", 1, 1)
         assert one(keyed("campaigns", "list", "--dag-id", DAG_ID, "--single-messages", "--output", "json"))
+
+    @pytest.mark.parametrize("conn_id", ["cpaas_default", "Cpaas_Default"])
+    def test_send_is_recorded_under_the_one_id_of_the_webhook_in_whatever_case_it_is_written(
+        self, cli: Cli, task_runner: TaskRunner, conn_id: str
+    ) -> None:
+        task_runner.connect("cpaas_default", webhook_secret="secret-of-webhooks", signature_header="X-Signature")
+        record = one(sms(cli, "--conn-id", conn_id))
+        assert record["delivery_reports"] == "webhook"
+        with open_database() as database, database.connect() as connection:
+            (send,) = connection.execute(select(sends)).all()
+            (request,) = connection.execute(select(requests)).all()
+        assert (send.conn_id, request.conn_id) == ("cpaas_default", "cpaas_default")
 
     def test_unusable_receiver_sends_nothing(self, cli: Cli, task_runner: TaskRunner) -> None:
         task_runner.connect("cpaas_default", callback_url=task_runner.sandbox.url)
