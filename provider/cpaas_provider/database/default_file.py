@@ -73,6 +73,17 @@ def spreading_executor() -> str:
     return next((name for name in names if name and name != _LOCAL), "")
 
 
+def describe_spreading(executor: str, owned: str = "file") -> str:
+    """Return in a sentence that the workers of an executor do not share a database.
+
+    :param owned: what each of them has instead
+    """
+    return (
+        f"[cpaas] database is not set, and the tasks of {executor} run on several machines, each with a {owned} of its "
+        "own."
+    )
+
+
 class Stop(NamedTuple):
     """Who stopped the requests of a connection, when and why.
 

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from cpaas_provider.cli.doctor.report import Findings, failed, ok, skipped, warning
-from cpaas_provider.database.default_file import spreading_executor
+from cpaas_provider.database.default_file import describe_spreading, spreading_executor
 from cpaas_provider.provider_info import get_provider_info
 from cpaas_provider.sources.results_file import results_file_mode
 
@@ -96,7 +96,7 @@ def check_configuration() -> Findings:
     if executor := spreading_executor():
         yield warning(
             "configuration",
-            f"The executor is {executor}, and [cpaas] database is not set: each machine has a SQLite file of its own.",
+            describe_spreading(executor, "SQLite file"),
             "Set [cpaas] database to one PostgreSQL database for workers, triggerer and API server.",
         )
 

@@ -17,7 +17,7 @@ from cpaas_provider.api.http.wire import HttpResponse, TransportFailure
 from cpaas_provider.cli.doctor.report import NO_CONNECTION, Finding, Findings, clock, failed, ok, skipped, warning
 from cpaas_provider.cli.ping import how_to_define
 from cpaas_provider.database.database import Database
-from cpaas_provider.database.default_file import spreading_executor
+from cpaas_provider.database.default_file import describe_spreading, spreading_executor
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.hooks._account.budget import read_budgets
 from cpaas_provider.hooks._account.stops import describe_stop
@@ -133,8 +133,7 @@ def check_budget(connection: CpaasConnection | None, database: Database | None) 
     if executor := spreading_executor():
         yield failed(
             _BUDGET,
-            f"[cpaas] database is not set, and the tasks of {executor} run on several machines, each with a file of "
-            "its own. Each machine would spend the whole budget.",
+            f"{describe_spreading(executor)} Each machine would spend the whole budget.",
             "Let all workers use one database: set [cpaas] database.",
         )
     try:

@@ -10,7 +10,7 @@ from cpaas_provider.cli.running import connection_of, guarded
 from cpaas_provider.cli.terminal import say, to_iso_time, warn
 from cpaas_provider.database.activity.stops import MAX_REASON, StopTable
 from cpaas_provider.database.database import open_database
-from cpaas_provider.database.default_file import spreading_executor
+from cpaas_provider.database.default_file import describe_spreading, spreading_executor
 from cpaas_provider.hooks._account.guard import INTERVAL, MAX_AGE
 
 
@@ -35,9 +35,8 @@ def cpaas_stop(args: Namespace) -> None:
     )
     if executor := spreading_executor():
         warn(
-            f"[cpaas] database is not set, and the tasks of {executor} run on several machines, each with a file of "
-            "its own. Tasks on other machines go on. Run this command on each machine, or set [cpaas] database to one "
-            "database for all workers."
+            f"{describe_spreading(executor)} Tasks on other machines go on. Run this command on each machine, or set "
+            "[cpaas] database to one database for all workers."
         )
     # Last, because a secrets backend that is down must not keep the requests going.
     try:

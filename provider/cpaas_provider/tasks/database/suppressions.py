@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cpaas_provider.database.default_file import may_exist, spreading_executor, suppresses_any
+from cpaas_provider.database.default_file import describe_spreading, may_exist, spreading_executor, suppresses_any
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.tasks.database.shared_database import check_database, recorded_databases
 from cpaas_provider.tasks.errors import PreflightError
@@ -91,10 +91,7 @@ class StoredSuppressionList:
     def _warn_or_refuse(self, executor: str) -> None:
         from airflow.sdk.configuration import conf
 
-        problem = (
-            f"[cpaas] database is not set, and the tasks of {executor} run on several machines, each with a "
-            "suppression list of its own. A recipient who opted out may be on another one."
-        )
+        problem = f"{describe_spreading(executor, 'suppression list')} A recipient who opted out may be on another one."
         if conf.getboolean("cpaas", "require_shared_database", fallback=False):
             raise PreflightError(
                 f"{problem} Nothing was sent, because of [cpaas] require_shared_database. Set [cpaas] database to one "
