@@ -115,8 +115,10 @@ def _with_counts(connection: Connection, sent: AwaitedSends) -> AwaitedSends:
     if not sent.without_count:
         return sent
     criteria = DeliveryCriteria(sent.expected, unknown=sent.unknown_recipients)
-    criteria = criteria.with_references(sent.without_count, expected_recipients(connection, sent.without_count))
-    return replace(sent, expected=criteria.expected, without_count=())
+    recipients = expected_recipients(connection, sent.without_count)
+    criteria = criteria.with_references(sent.without_count, recipients)
+    to_resolve = tuple(send.with_references(recipients, recipients) for send in sent.to_resolve)
+    return replace(sent, expected=criteria.expected, without_count=(), to_resolve=to_resolve)
 
 
 def _with_resolutions(connection: Connection, sent: AwaitedSends, counts: Mapping[str, DeliveryCounts]) -> AwaitedSends:

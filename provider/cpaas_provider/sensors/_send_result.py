@@ -40,7 +40,8 @@ class AwaitedSends:
     :param without_count: the campaigns without such a number: references given as text
     :param unknown: the campaigns that are requests of unknown outcome
     :param unknown_recipients: the number of recipients of unknown outcome to wait for, too
-    :param to_resolve: those of the campaigns that had recipients of unknown outcome, whether to wait for them or not
+    :param to_resolve: those of the campaigns that had recipients of unknown outcome, whether to wait for them or not,
+        and those without a number, if recipients of unknown outcome are waited for
     :param first_days: those of the campaigns whose results name the day of their first request
     """
 
@@ -77,6 +78,7 @@ def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedS
             first_days.append((names[0], day))
         if recipients is None:
             without_count.extend(names)
+            to_resolve += [ToResolve(name, 0, 0, is_reference=True) for name in names if wait_for_unknown]
         else:
             expected += recipients
             unknown_recipients += open_recipients

@@ -100,6 +100,8 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
         """
         try:
             self.criteria = self.criteria.with_references(self.without_count, recipients)
+            references = frozenset(self.without_count)
+            self.to_resolve = tuple(send.with_references(references, recipients) for send in self.to_resolve)
         except ValueError as error:
             self.set_result({"outcome": ERROR, "message": str(error)})
         self.without_count = ()

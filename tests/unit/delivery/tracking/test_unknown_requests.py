@@ -406,6 +406,26 @@ class TestStatesOfRequests:
         save_reports(partly_unknown, report(UMA, "failed", token=token_for(OBI, UMA, reference="lost")))
         assert sensor.poke({})
 
+    async def test_sensor_by_reference_waits_for_recipients_of_unknown_outcome(self, partly_unknown: Database) -> None:
+        """As one that has the task's result does."""
+        sensor = DeliverySensor(task_id="wait", send_result="spring", wait_for_unknown=True, deferrable=False)
+        trigger = sensor._trigger(dt.datetime.now(dt.UTC).isoformat())
+        assert [event.payload async for event in trigger.run()] == [trigger_result("timed_out", 3, 1, 0, 0, 2)]
+        assert sensor.poke({}) is False
+        save_reports(
+            partly_unknown, *(report(one, "failed", token=token_for(OBI, UMA, reference="lost")) for one in (OBI, UMA))
+        )
+        assert [event.payload async for event in trigger.run()] == [trigger_result("done", 3, 1, 2, 0, 0)]
+        assert sensor.poke({})
+
+    async def test_sensor_by_reference_waits_for_no_recipient_of_unknown_outcome_by_default(
+        self, partly_unknown: Database
+    ) -> None:
+        sensor = DeliverySensor(task_id="wait", send_result="spring", deferrable=False)
+        trigger = sensor._trigger(dt.datetime.now(dt.UTC).isoformat())
+        assert [event.payload async for event in trigger.run()] == [trigger_result("done", 1, 1, 0, 0, 0)]
+        assert sensor.poke({})
+
     def test_sensor_on_a_worker_follows_a_resolution(self, partly_unknown: Database) -> None:
         result = {"reference": "spring", "sent": 1, "unknown_recipients": 2, "delivery_reports": "callback"}
         sensor = DeliverySensor(task_id="wait", send_result=result, wait_for_unknown=True, deferrable=False)
