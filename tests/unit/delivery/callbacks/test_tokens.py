@@ -24,7 +24,8 @@ ISSUED = datetime(2026, 5, 1, 12, tzinfo=UTC)
 TOKEN = CallbackToken("cpaas-spring", "cpaas-spring-7", 500, ISSUED)
 NAMES = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=100)
 TOKENS = st.builds(CallbackToken, NAMES, NAMES, st.integers(1, MAX_RECIPIENTS))
-SECRETS = st.text(min_size=1, max_size=40).filter(lambda text: text.isprintable())
+PRINTABLE = st.characters(exclude_categories=("C", "Z")) | st.just(" ")
+SECRETS = st.text(PRINTABLE, min_size=1, max_size=40)
 
 
 def token_in(url: str) -> str:
@@ -66,11 +67,10 @@ class TestCallbackUrl:
 
 
 class TestVerifyToken:
-    @given(TOKENS, st.text(min_size=1, max_size=30), SECRETS)
+    @given(TOKENS, st.text(PRINTABLE, min_size=1, max_size=30), SECRETS)
     def test_token_of_a_callback_url_is_verified_and_read(
         self, token: CallbackToken, conn_id: str, secret: str
     ) -> None:
-        assume(conn_id.isprintable())
         assert verify_token(conn_id, make_token(token, conn_id, secret), (secret,)) == token
 
     @given(st.text(max_size=300))
