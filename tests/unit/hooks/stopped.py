@@ -17,6 +17,11 @@ from cpaas_provider.hooks.connection import CpaasConnection
 from tests.forking import run_forked
 
 
+def write_line(text: str) -> None:
+    """Write a line at once: the processes share the output, and an unbuffered ``print`` writes the line end apart."""
+    print(f"{text}\n", end="", flush=True)
+
+
 async def main(url: str, api_key: str) -> None:
     sent = 0
     async with CpaasConnection(
@@ -27,9 +32,9 @@ async def main(url: str, api_key: str) -> None:
                 await client.send_sms(["+2348031234567"], sender_id="Shop", content=str(number))
                 sent += 1
                 if sent == 1:
-                    print("sending", flush=True)
+                    write_line("sending")
         except CpaasConnectionStoppedError as error:
-            print(sent, error, flush=True)
+            write_line(f"{sent} {error}")
 
 
 if __name__ == "__main__":
