@@ -224,15 +224,15 @@ class _Import:
         with contextlib.ExitStack() as leases:
             # No sync of another map may use its rows until this map has them.
             others = [
-                (leases.enter_context(released(other.lease(owner_of("import-map")))), entries)
-                for other, entries in taken.items()
+                (leases.enter_context(released(other_map.lease(owner_of("import-map")))), entries)
+                for other_map, entries in taken.items()
             ]
             key_map = reused or _new_map(self.target, secret, existing, {IMPORTING: self._marks})
             lease = leases.enter_context(released(key_map.lease(owner_of("import-map"), while_importing=True)))
             replaced_rows = self._check(key_map, lease)
             lease.write([], {IMPORTING: self._marks})
-            for other, entries in others:
-                self._remove(other, entries)
+            for other_lease, entries in others:
+                self._remove(other_lease, entries)
             done = 0
             for page in self.staging.pages():
                 self._write(lease, page)
@@ -251,15 +251,15 @@ class _Import:
         """
         faults = Faults()
         taken: dict[KeyMap, list[MapEntry]] = {}
-        for other in maps_of_list(self.target.database, self.target.base_url, self.target.table_id):
-            facts = other.facts
+        for other_map in maps_of_list(self.target.database, self.target.base_url, self.target.table_id):
+            facts = other_map.facts
             if (facts.conn_id, facts.name) == (self.target.conn_id, self.target.name):
                 continue
             # Another connection may lead to another account, which may have the same row ids.
             may_take = self.replaces and facts.conn_id == self.target.conn_id
             for page in self.staging.pages():
                 lines = {row.entry.row_id: row.line for row in page if row.entry.row_id is not None}
-                for entry in other.entries_of_rows(lines):
+                for entry in other_map.entries_of_rows(lines):
                     line = lines[entry.row_id or ""]
                     if not may_take:
                         named = f"The contact map {facts.name!r} of connection {facts.conn_id!r}"
@@ -267,7 +267,7 @@ class _Import:
                     elif entry.is_busy():
                         faults.add("A task has a request for the row under way", line)
                     else:
-                        taken.setdefault(other, []).append(entry)
+                        taken.setdefault(other_map, []).append(entry)
         faults.refuse(self.source)
         self.report.removed = sum(map(len, taken.values()))
         return taken
