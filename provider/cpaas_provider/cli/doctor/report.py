@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
+
+from msgspec import Struct
 
 MAX_SKEW = timedelta(seconds=30)
 """How far a clock may differ without a warning."""
@@ -24,8 +26,7 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """The result of a check.
 
     :param found: what the check found, or why it could not be made

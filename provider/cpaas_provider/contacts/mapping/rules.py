@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from string import Formatter
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 _REACHES_INTO = frozenset(".[]")
 
@@ -52,8 +54,7 @@ class CellTemplate:
         return "".join(literal + (texts[field] if field is not None else "") for literal, field in self._parts).strip()
 
 
-@dataclass(frozen=True)
-class ColumnRule:
+class ColumnRule(Struct, frozen=True):
     """How one column of the contact list is filled (contract.md 2.5).
 
     At most one of ``source``, ``constant`` and ``template`` is given; without any, the source column has the name of

@@ -10,7 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from msgspec import Struct
 
+from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.api import operations
 from cpaas_provider.api.errors import CpaasRejectedError
 from cpaas_provider.api.recipients.msisdn import NumberReader
@@ -43,14 +45,13 @@ T = TypeVar("T")
 _UNKNOWN = {"fail": "fail", "skip": "skip", "resend": "create"}
 
 
-@dataclass(frozen=True)
-class RowCells:
+class RowCells(PrivateRecord, frozen=True):
     """The cells of one row by column name.
 
     :param empty_cell_value: how an empty cell is sent
     """
 
-    columns: Mapping[str, Any] = field(repr=False)
+    columns: Mapping[str, Any]
     empty_cell_value: Literal["null", "empty"]
 
     async def encode(self, client: Client) -> dict[str, Any]:
@@ -67,8 +68,7 @@ class RowCells:
         return columns.encode(self.columns, numbers=numbers, empty_cell_value=self.empty_cell_value)
 
 
-@dataclass(frozen=True)
-class RowOfEarlierTry(RowCreation):
+class RowOfEarlierTry(RowCreation, frozen=True):
     """One row that a task instance adds. The row of an earlier try gets the present cells."""
 
     cells: RowCells
@@ -82,8 +82,7 @@ class RowOfEarlierTry(RowCreation):
         return result
 
 
-@dataclass(frozen=True)
-class RunGuard:
+class RunGuard(Struct, frozen=True):
     """Which runs may write a row: the cells of an old run may be older than the row's."""
 
     allow_backfill: bool
@@ -204,8 +203,7 @@ def _maps_of_list(runtime: TaskRuntime, table: ContactTable) -> list[KeyMap]:
         return []
 
 
-@dataclass(frozen=True)
-class StoppableRequests:
+class StoppableRequests(Struct, frozen=True):
     """Makes requests until the task has to stop. A request that did not leave raises ``StoppedError``."""
 
     client: Client

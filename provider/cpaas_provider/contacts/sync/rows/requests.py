@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cpaas_provider.api import errors
 from cpaas_provider.api.redact import redact, sensitive_values
@@ -53,8 +55,7 @@ class Response(Enum):
     """The service accepted the row, and did not store some of its cells."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Struct, frozen=True):
     """A row whose intent is recorded.
 
     :param before: the entry before the intent; its version is 0 if there was none
@@ -67,8 +68,7 @@ class Pending:
     intent: MapEntry
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """The result of one request.
 
     :param unstored: the columns whose cells the service did not store, although it accepted the row

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from cpaas_provider.api import errors as api_errors
 from cpaas_provider.api import operations
@@ -72,8 +74,7 @@ class Requests(Protocol):
         """Wait for ``seconds``, and raise ``StoppedError`` if the task has to stop."""
 
 
-@dataclass(frozen=True)
-class SingleRow:
+class SingleRow(Struct, frozen=True):
     """The result for the row.
 
     :param row_id: ``None`` if the outcome of its creation is unknown, or there is no row
@@ -104,8 +105,7 @@ def key_hash(key_map: KeyMap, key: Any) -> bytes:
     return key_map.hashes.of_key(texts)
 
 
-@dataclass(frozen=True)
-class RowUpsert:
+class RowUpsert(Struct, frozen=True):
     """Creates or updates one row of the list.
 
     :param owner: the task, as owner of the lease
@@ -259,8 +259,7 @@ async def _renew(lease: Lease) -> None:
             log.warning("The lease on the contact list could not be renewed, the provider tries again: %s", error)
 
 
-@dataclass(frozen=True)
-class _RowCalls:
+class _RowCalls(Struct, frozen=True):
     """The requests of a task as methods, as those of a client."""
 
     requests: Requests
