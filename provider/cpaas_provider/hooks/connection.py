@@ -350,7 +350,7 @@ _SHOWN_EXTRAS = frozenset(
 _SCHEMAS: dict[str, Any] = {name: field["schema"] for name, field in CONNECTION_FIELDS.items()}
 _SECRET_EXTRAS = [name for name, schema in _SCHEMAS.items() if schema.get("format") == "password"]
 # The other extras are options of the client.
-_OPERATOR_EXTRAS = [field.name for field in msgspec.structs.fields(CpaasConnection) if field.name in CONNECTION_FIELDS]
+_OPERATOR_EXTRAS = [name for name in CpaasConnection.__struct_fields__ if name in CONNECTION_FIELDS]
 _BY_TYPE: dict[str, Convert] = {"string": _string, "number": _number, "integer": _integer, "boolean": _boolean}
 _CONVERSIONS: dict[str, Convert] = {
     **{name: _BY_TYPE[schema["type"][0]] for name, schema in _SCHEMAS.items()},

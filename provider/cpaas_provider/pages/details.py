@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from msgspec.structs import fields
 from sqlalchemy import Connection, func, select
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -39,7 +38,7 @@ _HINT = (
 )
 
 _MISSING = {
-    **dict.fromkeys(("campaign", "task", "task_state", "open", *(field.name for field in fields(CampaignFigures)))),
+    **dict.fromkeys(("campaign", "task", "task_state", "open", *CampaignFigures.__struct_fields__)),
     "state": "not found in this database",
 }
 

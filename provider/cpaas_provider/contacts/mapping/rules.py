@@ -8,7 +8,7 @@ from string import Formatter
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import asdict, replace
 
 _REACHES_INTO = frozenset(".[]")
 
@@ -108,19 +108,17 @@ class ColumnRule(Struct, frozen=True):
 
         :raises ValueError: when a field is unknown or out of bounds, or ``None`` although it needs a value
         """
-        known = [field.name for field in fields(cls)]
+        known = cls.__struct_fields__
         if unknown := [str(name) for name in values if name not in known]:
             raise ValueError(f"{', '.join(unknown)}: no such field (there are: {', '.join(known)})")
         return cls(**values)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, as JSON has them."""
-        return {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if getattr(self, field.name) != field.default
-        }
+        return {name: value for name, value in asdict(self).items() if value != getattr(_UNCHANGED, name)}
 
+
+_UNCHANGED = ColumnRule()
 
 ColumnsArgument = Sequence[str] | Mapping[str, "str | Mapping[str, Any] | ColumnRule"] | None
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 from msgspec import Struct
-from msgspec.structs import asdict, fields
+from msgspec.structs import asdict
 
 from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.api.text import one_line, shorten
@@ -79,7 +79,7 @@ def unseal(stored: str, secrets: Sequence[str]) -> Alert | None:
     try:
         plain = MultiFernet([Fernet(_fernet_key(secret)) for secret in secrets]).decrypt(stored.encode())
         values = json.loads(plain)
-        return Alert(**{field.name: values[field.name] for field in fields(Alert) if field.name in values})
+        return Alert(**{name: values[name] for name in Alert.__struct_fields__ if name in values})
     except (InvalidToken, ValueError, TypeError):
         return None
 
