@@ -118,8 +118,6 @@ class ColumnRule(Struct, frozen=True):
         return {name: value for name, value in asdict(self).items() if value != getattr(_UNCHANGED, name)}
 
 
-_UNCHANGED = ColumnRule()
-
 ColumnsArgument = Sequence[str] | Mapping[str, "str | Mapping[str, Any] | ColumnRule"] | None
 
 
@@ -230,3 +228,6 @@ def unfilled_message(columns: Sequence[str]) -> str:
         f"on_missing writes into {' and '.join(map(repr, columns))}, which columns does not fill. When a row comes "
         "back, the value would remain. Nothing was sent. Fill it in columns, such as with {'constant': 'active'}."
     )
+
+
+_UNCHANGED = ColumnRule()
