@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from typing import TypedDict
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from msgspec.structs import force_setattr
+
 from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.api.bounds import NUMBER_CHECKS
 from cpaas_provider.api.errors import CpaasConfigurationError
@@ -113,8 +115,8 @@ class ClientSettings(PrivateRecord, frozen=True, dict=True):
     insufficient_balance_words: Iterable[str] = INSUFFICIENT_BALANCE_WORDS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "base_url", _checked_base_url(self.base_url, self.allow_http))
-        object.__setattr__(self, "api_key", _checked_key(self.api_key, self.auth_scheme))
+        force_setattr(self, "base_url", _checked_base_url(self.base_url, self.allow_http))
+        force_setattr(self, "api_key", _checked_key(self.api_key, self.auth_scheme))
         for option in ("requests_per_second", "connect_timeout", "timeout"):
             _check_number(option, getattr(self, option), above_zero=True)
         for option in ("max_retry_after", "keepalive_expiry"):
@@ -136,7 +138,7 @@ class ClientSettings(PrivateRecord, frozen=True, dict=True):
             )
         # Parsed now, so that an invalid entry is an error of the settings.
         _ = self.allowed
-        object.__setattr__(self, "insufficient_balance_words", _checked_words(self.insufficient_balance_words))
+        force_setattr(self, "insufficient_balance_words", _checked_words(self.insufficient_balance_words))
         if self.client_cert is None and (self.client_key is not None or self.client_key_password is not None):
             raise CpaasConfigurationError("client_key and client_key_password need client_cert: set it as well.")
         for option in ("client_key_password", "proxy", "proxy_password"):

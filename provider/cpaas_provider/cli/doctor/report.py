@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
-
-from msgspec import Struct
 
 MAX_SKEW = timedelta(seconds=30)
 """How far a clock may differ without a warning."""
@@ -26,7 +24,8 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
-class Finding(Struct, frozen=True):
+@dataclass(frozen=True)
+class Finding:
     """The result of a check.
 
     :param found: what the check found, or why it could not be made
