@@ -7,12 +7,11 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cpaas_provider.sending.journal.hashing import MEMBER_BYTES, VALUES_HASH_BYTES
