@@ -8,10 +8,11 @@ import threading
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from msgspec.structs import replace
 from sqlalchemy import delete
 
 from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
@@ -551,7 +552,7 @@ class RowWorld:
 
 def _known(settings: Any, **values: Any) -> Any:
     """Return the settings that this version of the sync has."""
-    return {name: value for name, value in values.items() if name in settings.__dataclass_fields__}
+    return {name: value for name, value in values.items() if name in settings.__struct_fields__}
 
 
 def _in_list(kind: str, cell: Any) -> Any:
