@@ -6,7 +6,8 @@ import functools
 import importlib
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
@@ -187,7 +188,7 @@ def own_arguments(kind: type) -> list[inspect.Parameter]:
     if not kind.__module__.startswith(PACKAGE):
         return []
     if issubclass(kind, Struct):
-        return _fields_of(kind)
+        return _with_values(_fields_of(kind), vars(sys.modules[kind.__module__]))
     if "__init__" not in kind.__dict__:
         return []
     taken = _parameters_of(kind.__dict__["__init__"])
@@ -206,11 +207,15 @@ def _fields_of(kind: type) -> list[inspect.Parameter]:
 def _parameters_of(function: Any) -> list[inspect.Parameter]:
     """Return what a function takes, with the values of a type that is a name for them."""
     names = getattr(inspect.unwrap(function), "__globals__", {})
+    return _with_values(inspect.signature(function).parameters.values(), names)
+
+
+def _with_values(taken: Iterable[inspect.Parameter], names: Mapping[str, Any]) -> list[inspect.Parameter]:
     return [
         one.replace(annotation=" | ".join(_values_of(names.get(kind), kind) for kind in one.annotation.split(" | ")))
         if isinstance(one.annotation, str)
         else one
-        for one in inspect.signature(function).parameters.values()
+        for one in taken
     ]
 
 
