@@ -9,11 +9,10 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
-
-from msgspec.structs import replace
 
 from tests.row_service import answers
 from tests.row_service.answers import Answer, Refused

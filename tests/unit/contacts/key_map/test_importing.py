@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from cpaas_provider.contacts.errors import (
     LeaseTakenError,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from msgspec.structs import replace
 
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.contacts.errors import (

@@ -6,12 +6,12 @@ import csv
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from cpaas_provider.contacts.errors import (
     LeaseTakenError,

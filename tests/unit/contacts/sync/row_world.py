@@ -8,11 +8,10 @@ import threading
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-from msgspec.structs import replace
 from sqlalchemy import delete
 
 from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient

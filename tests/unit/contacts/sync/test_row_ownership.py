@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from cpaas_provider.api.client import AsyncCpaasClient
 from cpaas_provider.api.errors import CpaasRejectedError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from cpaas_provider.api.client import AsyncCpaasClient, CpaasClient
 from cpaas_provider.api.errors import CpaasAuthenticationError
