@@ -11,13 +11,13 @@ import json
 import logging
 import re
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 from pydantic import ValidationError
 
 from cpaas_provider import __version__
+from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.api import errors
 from cpaas_provider.api.backoff import backoff
 from cpaas_provider.api.endpoints import REVOKE_OTP, Endpoint, RetrySafety
@@ -45,12 +45,11 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
-@dataclass(frozen=True)
-class Call(Generic[T_co]):
+class Call(PrivateRecord, Generic[T_co], frozen=True):
     """One operation with its arguments, before any check."""
 
     endpoint: Endpoint[T_co]
-    fields: Mapping[str, Any] = field(repr=False)
+    fields: Mapping[str, Any]
 
     def build(self, settings: ClientSettings) -> tuple[OutgoingRequest, Mapping[str, Any]]:
         """Check the call against the contract. Return the request, and the fields it was made from.

@@ -10,10 +10,11 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from msgspec import Struct, field
 
 from cpaas_provider.api import errors
 
@@ -63,8 +64,7 @@ class Echo(NamedTuple):
     is_id: bool = False
 
 
-@dataclass(frozen=True)
-class Endpoint(Generic[T_co]):
+class Endpoint(Struct, Generic[T_co], frozen=True, dict=True):
     """One operation: its request, its response, and when it may be retried.
 
     :param request_model: the model of the request, as ``module.name`` in ``api.models``

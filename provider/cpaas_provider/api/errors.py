@@ -12,19 +12,19 @@ Every error can be pickled and has four attributes:
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+from cpaas_provider._common.records import PrivateRecord
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ErrorItem:
+
+class ErrorItem(PrivateRecord, frozen=True):
     """One entry of an error body's ``errors`` (contract.md 7), or a fault found before the request left.
 
     ``message`` is the service's own wording, which may contain what was sent. It is left out of ``repr()``.
     """
 
     field: str | None = None
-    message: str | None = dataclasses.field(default=None, repr=False)
+    message: str | None = None
     type: str | None = None
 
 

@@ -6,10 +6,12 @@ import functools
 import ipaddress
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TypedDict
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from msgspec.structs import force_setattr
+
+from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.api.bounds import NUMBER_CHECKS
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.recipients.msisdn import SUPPORTED_REGIONS, NumberCheck, NumberReader
@@ -50,8 +52,7 @@ class ClientOptions(TypedDict, total=False):
     insufficient_balance_words: Iterable[str]
 
 
-@dataclass(frozen=True)
-class ClientSettings:
+class ClientSettings(PrivateRecord, frozen=True, dict=True):
     """The address of the service, the API key, and the limits of a client.
 
     :param base_url: absolute URL all paths are relative to; https, or http to a loopback address
@@ -89,7 +90,7 @@ class ClientSettings:
     """
 
     base_url: str
-    api_key: str = field(repr=False)
+    api_key: str
     auth_scheme: str = "Bearer"
     default_region: str | None = None
     number_check: NumberCheck = "valid"
@@ -102,20 +103,19 @@ class ClientSettings:
     keepalive_expiry: float = 2.0
     max_response_bytes: int = 16 * 1024 * 1024
     verify: bool | str = True
-    # Instead of a path, someone may paste the key itself.
-    client_cert: str | None = field(default=None, repr=False)
-    client_key: str | None = field(default=None, repr=False)
-    client_key_password: str | None = field(default=None, repr=False)
-    proxy: str | None = field(default=None, repr=False)
-    proxy_password: str | None = field(default=None, repr=False)
+    client_cert: str | None = None
+    client_key: str | None = None
+    client_key_password: str | None = None
+    proxy: str | None = None
+    proxy_password: str | None = None
     allow_http: bool = False
     otp_revoke_path: str = "/otp/{id}"
-    allowed_recipients: str | Iterable[str] | None = field(default=None, repr=False)
+    allowed_recipients: str | Iterable[str] | None = None
     insufficient_balance_words: Iterable[str] = INSUFFICIENT_BALANCE_WORDS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "base_url", _checked_base_url(self.base_url, self.allow_http))
-        object.__setattr__(self, "api_key", _checked_key(self.api_key, self.auth_scheme))
+        force_setattr(self, "base_url", _checked_base_url(self.base_url, self.allow_http))
+        force_setattr(self, "api_key", _checked_key(self.api_key, self.auth_scheme))
         for option in ("requests_per_second", "connect_timeout", "timeout"):
             _check_number(option, getattr(self, option), above_zero=True)
         for option in ("max_retry_after", "keepalive_expiry"):
@@ -137,7 +137,7 @@ class ClientSettings:
             )
         # Parsed now, so that an invalid entry is an error of the settings.
         _ = self.allowed
-        object.__setattr__(self, "insufficient_balance_words", _checked_words(self.insufficient_balance_words))
+        force_setattr(self, "insufficient_balance_words", _checked_words(self.insufficient_balance_words))
         if self.client_cert is None and (self.client_key is not None or self.client_key_password is not None):
             raise CpaasConfigurationError("client_key and client_key_password need client_cert: set it as well.")
         for option in ("client_key_password", "proxy", "proxy_password"):

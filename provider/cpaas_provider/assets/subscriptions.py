@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -14,6 +13,7 @@ from airflow.models.asset import AssetEvent, AssetModel, DagScheduleAssetReferen
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from airflow.utils.session import create_session
+from msgspec import Struct
 from sqlalchemy import exists, func, select, update
 from sqlalchemy.orm import Session
 
@@ -33,8 +33,7 @@ MAX_NAMED_CAMPAIGNS = 100
 """Campaigns of a batch that are named; all are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(Struct, frozen=True):
     """An asset of ours that a DAG is scheduled on.
 
     :param since: the time from which a DAG is scheduled on it
@@ -45,8 +44,7 @@ class Subscription:
     since: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class AssetEventPayload:
+class AssetEventPayload(Struct, frozen=True):
     """An asset event to publish: one run for each key.
 
     :param made: when the delivery event was detected; it cannot have been published earlier
@@ -57,8 +55,7 @@ class AssetEventPayload:
     made: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledDag:
+class ScheduledDag(Struct, frozen=True):
     """A DAG that is not paused, on an asset of ours.
 
     :param since: the time from which it is scheduled on the asset

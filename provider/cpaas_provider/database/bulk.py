@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Struct
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -67,8 +67,7 @@ def select_among(
         yield from connection.execute(query.where(column.in_(batch)))
 
 
-@dataclass(frozen=True)
-class _ValuesInsert:
+class _ValuesInsert(Struct, frozen=True):
     """An insertion of any number of rows, each value a parameter.
 
     :param before: the statement up to the rows
@@ -145,8 +144,7 @@ class Recordset:
         return _to_json(changed).decode()
 
 
-@dataclass(frozen=True)
-class _DocumentInsert:
+class _DocumentInsert(Struct, frozen=True):
     """An insertion of the rows of a JSON document: PostgreSQL reads it faster than the driver writes values.
 
     PostgreSQL and its driver read each character of a document several times. So long texts are in arrays beside it.

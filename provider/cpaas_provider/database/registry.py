@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Connection, Row, insert, select, update
 
 from cpaas_provider.database.database import Database
@@ -18,8 +18,7 @@ from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.database.schema.campaigns import campaign_values, campaigns, keyed_campaigns
 
 
-@dataclass(frozen=True)
-class CampaignKey:
+class CampaignKey(Struct, frozen=True):
     """Identifies a campaign in every run: by the connection, the channel and the author's ``idempotency_key``.
 
     :param channel: ``sms``, ``whatsapp`` or ``email``; a campaign on another channel is another one
@@ -41,8 +40,7 @@ class CampaignKey:
         return sha256(json.dumps(["campaign", self.conn_id.lower(), self.channel, self.key]).encode()).hexdigest()[:40]
 
 
-@dataclass(frozen=True)
-class OpenCampaign:
+class OpenCampaign(Struct, frozen=True):
     """A partition of a campaign whose lease this process holds.
 
     :param secret: the key of the hashes in the campaign's journal

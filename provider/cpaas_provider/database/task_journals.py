@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from cpaas_provider.database.database import Database
@@ -53,8 +53,7 @@ def region_name(region_id: UUID | None) -> str:
     return str(region_id) if region_id is not None and region_id.int else ""
 
 
-@dataclass(frozen=True)
-class TaskTry:
+class TaskTry(Struct, frozen=True):
     """A try that opens a journal.
 
     :param try_id: Airflow's id of the task instance in this try

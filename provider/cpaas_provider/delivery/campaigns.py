@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from msgspec import Struct, field
+from msgspec.structs import asdict
 from sqlalchemy import Connection, Row, select
 
 from cpaas_provider.database.activity.progress import FAILED, FINISHED, RUNNING, WAITING
@@ -71,8 +72,7 @@ Place = tuple[str, str, str, int]
 """A task instance: DAG, run, task and map index."""
 
 
-@dataclass(frozen=True)
-class TaskState:
+class TaskState(Struct, frozen=True):
     """Airflow's own state of a task instance.
 
     :param state: ``None`` if Airflow has not set one, such as after a clear
@@ -101,8 +101,7 @@ class CampaignCounts(NamedTuple):
     deliveries: DeliveryCounts
 
 
-@dataclass(frozen=True)
-class CampaignFigures:
+class CampaignFigures(Struct, frozen=True):
     """What the recipients of a campaign count as. Each recipient is in one part, so the parts never exceed the whole.
 
     :param recipients: the number of all recipients
@@ -144,8 +143,7 @@ class CampaignFigures:
         return {**asdict(self), "state": str(self.state), "open": self.open}
 
 
-@dataclass(frozen=True)
-class CampaignRecord:
+class CampaignRecord(Struct, frozen=True):
     """A campaign, or a single message that was sent with a callback.
 
     :param recorded_state: of ``activity.progress``

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from cpaas_provider.hooks.connection import CpaasConnection, read_connection
 from cpaas_provider.hooks.metrics import DELIVERY

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import json
 import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec.structs
+from msgspec import Struct
 
 from cpaas_provider.api.bounds import NUMBER_CHECKS, ROW_UPDATES, to_flag
 from cpaas_provider.api.errors import CpaasConfigurationError
@@ -30,8 +32,7 @@ Convert = Callable[[Any], Any]
 _SHORTEST_SECRET = 16
 
 
-@dataclasses.dataclass(frozen=True)
-class CpaasConnection:
+class CpaasConnection(Struct, frozen=True, dict=True):
     """The settings of a connection of type ``cpaas``.
 
     ``options`` are for ``ClientSettings``. The other extras are for operators and the receiver.
@@ -45,9 +46,9 @@ class CpaasConnection:
     recipients_per_request: int = 500
     placeholder_format: str = "{name}"
     row_updates: str = "partial"
-    callback_secret: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    callback_secret: tuple[str, ...] = ()
     callback_url: str | None = None
-    webhook_secret: str | None = dataclasses.field(default=None, repr=False)
+    webhook_secret: str | None = None
     signature_header: str | None = None
     share_rate_limit: bool = False
     daily_budget: float | None = None
@@ -146,7 +147,7 @@ class CpaasConnection:
 
     def without_retries(self) -> CpaasConnection:
         """Return the same connection for clients that make a single attempt."""
-        return dataclasses.replace(self, options={**self.options, "max_retries": 0})
+        return msgspec.structs.replace(self, options={**self.options, "max_retries": 0})
 
     def divided_by(self, tasks: int) -> CpaasConnection:
         """Return the same connection for one of several tasks that divide rate and concurrency equally.
@@ -157,7 +158,7 @@ class CpaasConnection:
         shares: ClientOptions = {"max_concurrency": max(1, settings.max_concurrency // tasks)}
         if not self.share_rate_limit:
             shares["requests_per_second"] = settings.requests_per_second / tasks
-        return dataclasses.replace(self, options={**self.options, **shares})
+        return msgspec.structs.replace(self, options={**self.options, **shares})
 
     def __repr__(self) -> str:
         # The client refuses a user and password in the URL. They must not be shown before that.
@@ -349,7 +350,7 @@ _SHOWN_EXTRAS = frozenset(
 _SCHEMAS: dict[str, Any] = {name: field["schema"] for name, field in CONNECTION_FIELDS.items()}
 _SECRET_EXTRAS = [name for name, schema in _SCHEMAS.items() if schema.get("format") == "password"]
 # The other extras are options of the client.
-_OPERATOR_EXTRAS = [field.name for field in dataclasses.fields(CpaasConnection) if field.name in CONNECTION_FIELDS]
+_OPERATOR_EXTRAS = [name for name in CpaasConnection.__struct_fields__ if name in CONNECTION_FIELDS]
 _BY_TYPE: dict[str, Convert] = {"string": _string, "number": _number, "integer": _integer, "boolean": _boolean}
 _CONVERSIONS: dict[str, Convert] = {
     **{name: _BY_TYPE[schema["type"][0]] for name, schema in _SCHEMAS.items()},

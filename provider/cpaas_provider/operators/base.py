@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import inspect
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
@@ -207,8 +207,7 @@ class CpaasOperator(BaseOperator, metaclass=_OperatorMeta):
 
         :raises AirflowFailException: when rendered arguments cannot be used
         """
-        fields = dataclasses.fields(spec_class)  # type: ignore[arg-type]
-        names = [field.name for field in fields if field.name not in set_fields]
+        names = [name for name in inspect.signature(spec_class).parameters if name not in set_fields]
         # If several cannot be used, the error is about the first one of the signature.
         typed = {name: self.option(name) for name in self._typed_templates if name in names}
         options = {name: self.rendered(_ATTRIBUTES.get(name, name)) for name in names} | typed

@@ -2,14 +2,14 @@
 
 # No postponed annotations: FastAPI evaluates the annotations of the dependency, which refer to local names.
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any
+
+from msgspec import Struct
 
 ReadableDags = Callable[[Iterable[str]], set[str]]
 
 
-@dataclass(frozen=True)
-class Viewer:
+class Viewer(Struct, frozen=True):
     """A user who is logged in and may use the UI.
 
     :param readable: returns those of the given DAGs that the viewer may read

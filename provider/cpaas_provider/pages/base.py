@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from fastapi.routing import APIRoute
+from msgspec import Struct
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -60,8 +60,7 @@ class LazyDatabase:
             database.close()
 
 
-@dataclass(frozen=True)
-class Pages:
+class Pages(Struct, frozen=True):
     """The database and the summaries that the routes share.
 
     :param database: returns the database; opens it on the first call, which may block

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Connection, Select, func, select, tuple_
 
 from cpaas_provider.database.schema.activity import task_progress
@@ -29,8 +29,7 @@ class BadQuestionError(ValueError):
     """A parameter cannot be used."""
 
 
-@dataclass(frozen=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """The filter of a list.
 
     :param first: the first day
@@ -83,8 +82,7 @@ def page_of(
     return query.order_by(moment.desc(), reference.desc()).limit(rows + 1)
 
 
-@dataclass(frozen=True)
-class CampaignRow:
+class CampaignRow(Struct, frozen=True):
     """One campaign or contact sync.
 
     :param figures: state and figures, as pages, JSON and command line show them

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -39,7 +38,7 @@ _HINT = (
 )
 
 _MISSING = {
-    **dict.fromkeys(("campaign", "task", "task_state", "open", *(field.name for field in fields(CampaignFigures)))),
+    **dict.fromkeys(("campaign", "task", "task_state", "open", *CampaignFigures.__struct_fields__)),
     "state": "not found in this database",
 }
 

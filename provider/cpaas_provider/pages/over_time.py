@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -29,8 +30,7 @@ MOST = 500
 _KINDS = ("delivered", "undelivered", "open", "accepted", "unknown")
 
 
-@dataclass
-class Sums:
+class Sums(Struct):
     """The figures of campaigns, summed up.
 
     :param accepted: the accepted recipients of campaigns whose delivery is not known

@@ -13,11 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import asdict
 from sqlalchemy import ColumnElement, Connection, Row, String, and_, case, func, literal_column, select
 
 from cpaas_provider.database.activity.upsert import upsert
@@ -61,8 +62,7 @@ _PREFIX = 7
 """The digits of a number by which recipients are grouped, before their network is looked up."""
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """Recipients with the same network or reason."""
 
     name: str
@@ -80,8 +80,7 @@ class Group:
         return Group(self.name, *numbers, self.in_flight + other.in_flight)
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """The delivery counts of a campaign.
 
     :param accepted: the number of recipients that were recorded as accepted when this was counted
@@ -322,7 +321,7 @@ def _by_reason(connection: Connection, which: ColumnElement[bool]) -> tuple[tupl
 
 def _write(summary: Summary) -> str:
     of_row = ("counted_at", "seconds", "is_current")
-    return json.dumps({name: value for name, value in asdict(summary).items() if name not in of_row})
+    return json.dumps({name: value for name, value in asdict(summary).items() if name not in of_row}, default=asdict)
 
 
 def _read(row: Row[Any], *, is_current: bool) -> Summary:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
+
+from msgspec import Struct
 
 _MAX_PARTITIONS = 1_000
 
@@ -28,8 +29,7 @@ def partitions(count: int) -> list[dict[str, int]]:
     return [{"part": part, "of": count} for part in range(count)]
 
 
-@dataclass(frozen=True)
-class Partition:
+class Partition(Struct, frozen=True):
     """One partition of a campaign.
 
     :param part: its number, from 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError, CpaasRejectedError
@@ -228,7 +229,7 @@ class UnknownResolver:
         snapshots = request.probe_snapshot or [None] * len(self.policy.probes)
         for probe, snapshot in zip(self.policy.probes, snapshots, strict=False):
             # Each probe gets its own part of the snapshot.
-            probed = dataclasses.replace(request, intent=dataclasses.replace(request.intent, probe_snapshot=snapshot))
+            probed = replace(request, intent=replace(request.intent, probe_snapshot=snapshot))
             try:
                 result = await self.stop.finish(probe.check(self.client, probed), self.client)
             except CpaasError as error:

@@ -6,11 +6,14 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.core import Call
@@ -127,8 +130,13 @@ class SingleSendState(SendRequests):
 
     def outcome(self) -> SendOutcome:
         """Return the outcome so far."""
-        left_out = self.spec.not_allowed, len(self.suppressed), len(self.frequency_capped)
-        outcome = SendOutcome.of(self.records, *left_out, earlier=not self.has_requested)
+        outcome = SendOutcome.of(
+            self.records,
+            earlier=not self.has_requested,
+            not_allowed=self.spec.not_allowed,
+            suppressed=len(self.suppressed),
+            capped=len(self.frequency_capped),
+        )
         decisive = [record for record in self.latest().values() if record is not None]
         if not decisive:
             return outcome
@@ -346,8 +354,7 @@ class SingleSendState(SendRequests):
         return tuple(recipient for recipient, entry in self.latest().items() if entry and entry.is_unresolved)
 
 
-@dataclass(frozen=True, slots=True)
-class SingleRequest:
+class SingleRequest(Struct, frozen=True):
     """The one request of a single send."""
 
     intent: Intent

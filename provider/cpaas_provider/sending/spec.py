@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
+from msgspec import Struct
+
+from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.sending.journal.model import (
     RequestRecord,
     accepted_by_reference,
@@ -132,8 +134,7 @@ class RequestResult(NamedTuple):
     rejection: str | None = None
 
 
-@dataclass(frozen=True)
-class SendSpec:
+class SendSpec(PrivateRecord, frozen=True):
     """What a task instance sends at most once, in one request.
 
     :param operation: the name of the operation
@@ -145,11 +146,11 @@ class SendSpec:
     """
 
     operation: str
-    recipients: tuple[str, ...] = field(repr=False)
-    body: Mapping[str, Any] = field(repr=False)
-    personal: Mapping[str, Any] | None = field(default=None, repr=False, kw_only=True)
-    probes: Sequence[OutcomeProbe] = field(default=(), kw_only=True)
-    not_allowed: int = field(default=0, kw_only=True)
+    recipients: tuple[str, ...]
+    body: Mapping[str, Any]
+    personal: Mapping[str, Any] | None = None
+    probes: Sequence[OutcomeProbe] = ()
+    not_allowed: int = 0
     carries_reference: ClassVar[bool] = True
     """Whether the service knows the reference, so that what a probe finds can only be of a request with it."""
     is_known_by_recipient: ClassVar[bool] = False
@@ -172,8 +173,7 @@ class SendSpec:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class SendOutcome:
+class SendOutcome(Struct, frozen=True):
     """The outcome of a send over all tries.
 
     :param accepted: the accepted requests
@@ -192,14 +192,23 @@ class SendOutcome:
     not_allowed: int = 0
     suppressed: int = 0
     capped: int = 0
-    latest: RequestRecord | None = field(default=None, kw_only=True)
-    is_of_this_content: bool = field(default=True, kw_only=True)
+    latest: RequestRecord | None = None
+    is_of_this_content: bool = True
 
     @classmethod
-    def of(cls, entries: Iterable[RequestRecord], *left_out: int, earlier: bool = True) -> Self:
+    def of(
+        cls,
+        entries: Iterable[RequestRecord],
+        *,
+        earlier: bool = True,
+        not_allowed: int = 0,
+        suppressed: int = 0,
+        capped: int = 0,
+    ) -> Self:
         """Return the outcome of requests."""
         entries = tuple(entries)
-        return cls(tuple(accepted_by_reference(entries)), tuple(unresolved_by_reference(entries)), earlier, *left_out)
+        accepted, unknown = tuple(accepted_by_reference(entries)), tuple(unresolved_by_reference(entries))
+        return cls(accepted, unknown, earlier, not_allowed, suppressed, capped)
 
     def __bool__(self) -> bool:
         """Return whether a request was accepted, or may have been."""

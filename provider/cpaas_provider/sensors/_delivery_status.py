@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.delivery.tracking import counts
@@ -42,8 +44,7 @@ COLUMNS: Columns = {
 """The columns of the results file. It has one line for each recipient that the database has a record of."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeliverySnapshot:
+class DeliverySnapshot(Struct, frozen=True):
     """What one read of the database shows.
 
     :param sent: the awaited sends, with the number of recipients of all of them

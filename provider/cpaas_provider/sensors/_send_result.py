@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import date
 from typing import Any
+
+from msgspec import Struct
 
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.triggers._polling.criteria import NOTHING_ACCEPTED, ToResolve
@@ -31,8 +32,7 @@ _NO_REPORTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitedSends:
+class AwaitedSends(Struct, frozen=True):
     """What a sensor waits for.
 
     :param campaigns: references of campaigns, and of requests that belong to none

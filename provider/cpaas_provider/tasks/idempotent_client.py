@@ -9,13 +9,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
+from msgspec.structs import replace
 
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.sending.errors import NoRecipientsError, RunNotAllowedError

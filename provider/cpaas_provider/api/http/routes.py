@@ -9,8 +9,9 @@ import re
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
+
+from cpaas_provider._common.records import PrivateRecord
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
@@ -43,8 +44,7 @@ class Server(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Proxy:
+class Proxy(PrivateRecord, frozen=True):
     """A proxy on the way to the service.
 
     :param user: user name and password; ``None`` for a proxy that asks for none
@@ -52,7 +52,7 @@ class Proxy:
 
     server: Server
     is_socks: bool = False
-    user: tuple[str, str] | None = field(default=None, repr=False)
+    user: tuple[str, str] | None = None
 
     def forwards_to(self, service: Server) -> bool:
         """Tell whether it gets the requests themselves, which is so for plain http over an HTTP proxy."""

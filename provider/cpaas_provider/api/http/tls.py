@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.http.wire import TransportFailure
 from cpaas_provider.api.settings import ClientSettings
@@ -97,8 +97,7 @@ class _ServiceTls(ssl.SSLObject):
         return self.session is not None and not self.session.has_ticket
 
 
-@dataclass(frozen=True, slots=True)
-class ClientCertificate:
+class ClientCertificate(PrivateRecord, frozen=True):
     """The certificate that a client shows to a service that asks for one.
 
     :param version: changes when a file changes, as in a renewal
@@ -106,7 +105,7 @@ class ClientCertificate:
 
     cert: str
     key: str | None
-    key_password: str | None = field(repr=False)
+    key_password: str | None
     version: tuple[object, ...]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import functools
 import os
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from urllib.request import getproxies
 
 import httpx
+import msgspec.structs
 
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.http.body import BodyReader
@@ -254,7 +254,7 @@ _CONNECT_FAILURES: tuple[tuple[type[BaseException], TransportFailure], ...] = (
 def _connect_failure(error: BaseException) -> TransportFailure:
     """Return the kind of a failure before any byte of the request has left."""
     if (alert := _find_alert(error)) is not None:
-        return dataclasses.replace(alert, may_have_left=False, unread_by_standard=False)
+        return msgspec.structs.replace(alert, may_have_left=False, unread_by_standard=False)
     for cause in _causes(error):
         for kind, failure in _CONNECT_FAILURES:
             if isinstance(cause, kind):

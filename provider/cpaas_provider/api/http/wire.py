@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class OutgoingRequest:
+from cpaas_provider._common.records import PrivateRecord
+
+
+class OutgoingRequest(PrivateRecord, frozen=True):
     """A complete request.
 
     :param headers: never changed afterwards, because the transport keeps what it has written of them
     """
 
     method: str
-    url: str = field(repr=False)
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes | None = field(default=None, repr=False)
+    url: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(PrivateRecord, frozen=True):
     """An HTTP response.
 
     :param body_error: why the body is incomplete, ``None`` if it is complete; the status is valid in both cases
@@ -30,13 +31,12 @@ class HttpResponse:
 
     status: int
     retry_after: str | None = None
-    body: bytes = field(default=b"", repr=False)
+    body: bytes = b""
     body_error: str | None = None
     date: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TransportFailure:
+class TransportFailure(Struct, frozen=True):
     """Why no response arrived.
 
     :param reason: for an error message

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal
+
+from msgspec import Struct
 
 from cpaas_provider.api.bounds import missing_value_reason
 from cpaas_provider.api.recipients.invalid import InvalidMsisdnError
@@ -25,8 +26,7 @@ SHORTEST = 6
 SEVERAL = "is followed by a second number or an extension"
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenNumber:
+class WrittenNumber(Struct, frozen=True):
     """A written number: its digits, whether a plus is before them, and how many digits each separator follows.
 
     :param slashes: the same for those separators that have a slash, which can also separate two numbers

@@ -12,8 +12,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from msgspec import Struct
 
 from cpaas_provider.api.recipients._numbering_plans import REGIONS, NumberingPlan
 from cpaas_provider.api.recipients._numbering_plans import SUPPORTED_REGIONS as SUPPORTED_REGIONS
@@ -41,8 +42,7 @@ class Msisdn(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NumberReader:
+class NumberReader(Struct, frozen=True):
     """Reads phone numbers as the settings of a connection have it.
 
     :param default_region: two-letter ISO 3166 region of national numbers, such as NG; without it only international

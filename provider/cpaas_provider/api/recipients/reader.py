@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+from msgspec import Struct
+
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.recipients.email_address import EmailAddress, mask_email, normalise_email
 from cpaas_provider.api.recipients.invalid import InvalidRecipientError
@@ -70,8 +73,7 @@ class AllowedRecipients:
         return address in self._recipients or address.rpartition("@")[2] in self._domains
 
 
-@dataclass(frozen=True)
-class RecipientReader:
+class RecipientReader(Struct, frozen=True):
     """Reads recipients as the settings of a connection have it.
 
     :param kind: ``phone`` or ``email``; ``any`` reads a value with an ``@`` as an address
@@ -80,7 +82,7 @@ class RecipientReader:
     """
 
     kind: RecipientKind
-    numbers: NumberReader = field(default_factory=NumberReader)
+    numbers: NumberReader = msgspec.field(default_factory=NumberReader)
     allowed: AllowedRecipients | None = None
 
     @property

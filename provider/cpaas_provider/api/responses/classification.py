@@ -7,17 +7,18 @@ message twice. It is loaded with the first such response, because its patterns t
 
 from __future__ import annotations
 
-import dataclasses
 import email.utils
 import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC
 from enum import Enum
 from http import HTTPStatus
 from typing import Any
+
+import msgspec.structs
+from msgspec import Struct
 
 from cpaas_provider.api.endpoints import Endpoint, RetrySafety
 from cpaas_provider.api.errors import CpaasError
@@ -56,8 +57,7 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """The facts about a response without a readable resource that decide on the outcome.
 
     :param line: the status of the status line
@@ -180,7 +180,7 @@ def _facts(
     )
     if not facts.acts:
         return facts
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         facts,
         states=_statements(response, fields),
         is_error_alone=_is_error_alone(endpoint, body),

@@ -8,9 +8,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
+
+from msgspec import Struct
 
 from cpaas_provider.api.bounds import is_nothing
 from cpaas_provider.api.responses.values import Pairs, is_empty, leaves, named_code
@@ -59,8 +60,7 @@ _PAIR = re.compile(
 _TAG = re.compile(r"<([\w\-:.]{1,60})(?:\s[^<>]{0,100})?>\s{0,20}([^<>\s][^<>]{0,100})</")
 
 
-@dataclass(frozen=True, slots=True)
-class Statements:
+class Statements(Struct, frozen=True):
     """What a body speaks of.
 
     :param acceptance: whether anything in it says that the service may have accepted the request

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.text import MessageTemplate, named_in, shorten_to_fit
@@ -128,8 +129,7 @@ def _replaced(text: str) -> str:
     return unicodedata.normalize("NFC", text).translate(_REPLACEMENTS)
 
 
-@dataclass(frozen=True, slots=True)
-class SmsLength:
+class SmsLength(Struct, frozen=True):
     """The length of a text as SMS.
 
     :param encoding: ``GSM-7`` or ``UCS-2``

@@ -5,10 +5,10 @@ from __future__ import annotations
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, exists, func, or_, select
 
 from cpaas_provider.api.recipients.reader import mask_recipient
@@ -106,8 +106,7 @@ def cpaas_deliveries_show(args: Namespace) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Filters:
+class _Filters(Struct, frozen=True):
     """The conditions on sends that the options of a command give.
 
     :param since: from this time on

@@ -5,12 +5,12 @@ Those of tasks are there where ``[cpaas] journal`` is ``database``, or was when 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 from collections.abc import Mapping
 from typing import Any, Self
 
+import msgspec.structs
 from airflow.state import get_state_backend
 from sqlalchemy.orm import Session
 
@@ -108,8 +108,8 @@ class DatabaseJournals:
             locked_by = locked_by or state.locked_by()
         except DatabaseError as error:
             raise _unreadable(instance, error) from None
-        instance = dataclasses.replace(instance, campaign_taken=locked_by is not None)
-        return dataclasses.replace(found, instance=instance, is_shared=True, locked_by=locked_by)
+        instance = msgspec.structs.replace(instance, campaign_taken=locked_by is not None)
+        return msgspec.structs.replace(found, instance=instance, is_shared=True, locked_by=locked_by)
 
     def read_task(self, instance: Instance, name: str | None) -> Found | None:
         """Return the journal of a task instance; ``None`` if the database has none with a request.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from argparse import Namespace
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+import msgspec.structs
 from airflow.state import get_state_backend
 from airflow.utils.cli import action_cli
 from airflow.utils.session import create_session
@@ -190,7 +190,7 @@ def _record_again(found: Found, decision: Resolution, references: Sequence[str])
     """Record an earlier resolution in the database again: its command may have ended before it did."""
     if (earlier := found.journal.resolved_earlier(decision, references)) is not None:
         before, decided, result_id = earlier
-        found = dataclasses.replace(found, journal=before)
+        found = msgspec.structs.replace(found, journal=before)
         if recorded := record_in_database(found.instance, found, decided, decision, result_id):
             say(recorded)
 

@@ -7,7 +7,6 @@ looks at the columns that exist, not at the version.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +14,7 @@ from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancekey import TaskInstanceKey
 from airflow.state import TaskScope
+from msgspec import Struct
 from sqlalchemy import null
 from sqlalchemy.orm import Session
 
@@ -33,8 +33,7 @@ class JournalError(SendingError):
     """A journal cannot be read or changed. The message is for the user of the command."""
 
 
-@dataclass(frozen=True)
-class Instance:
+class Instance(Struct, frozen=True):
     """A task instance and its state in Airflow.
 
     :param map_index: the map index; the iteration if the task is in a loop
@@ -68,8 +67,7 @@ class Instance:
         return f"{self.task_id}{index} in run {self.run_id} of Dag {self.dag_id}"
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True):
     """A journal, and where it is stored.
 
     :param instance: the task instance that wrote it, or that sends its campaign

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from argparse import Namespace
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.client import CpaasClient

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from msgspec import Struct
+
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.cli.messages.suppressions import all_suppressed
@@ -51,8 +53,7 @@ GRACE_SECONDS = 10.0
 """How long the command waits for a response after Ctrl-C, in seconds."""
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """The result of this run and of earlier runs with the same idempotency key.
 
     :param changed: whether an earlier run sent other content

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from argparse import Namespace
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.cli.messages.campaign_database import refuse_other_database
@@ -21,8 +22,7 @@ class ListUnreadableError(SendingError):
     """The suppression list could not be read, so nothing was sent."""
 
 
-@dataclass(frozen=True)
-class StoredSuppressions:
+class StoredSuppressions(Struct, frozen=True):
     """The entries of the suppression list for one connection and channel.
 
     :param reasons: the reasons of the entries that count

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Connection, insert, select, update
 
 from cpaas_provider.api.amounts import counted
@@ -35,8 +36,7 @@ from cpaas_provider.sources.base import Source
 from cpaas_provider.sources.files import FileSource
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Struct, frozen=True):
     """The map to import into.
 
     :param base_url: the base URL of its connection

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from sqlalchemy import Connection, func, select, update
 
 from cpaas_provider.api.amounts import counted
@@ -15,8 +17,7 @@ from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS, leases_of, own
 from cpaas_provider.database.schema.contacts import contact_maps, contact_rows
 
 
-@dataclass(frozen=True)
-class Destination:
+class Destination(Struct, frozen=True):
     """The connection, name and contact list that a map gets.
 
     :param base_url: the base URL of the connection

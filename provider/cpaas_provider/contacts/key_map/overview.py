@@ -8,10 +8,10 @@ import json
 import os
 import socket
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import select
 
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
@@ -35,8 +35,7 @@ RECIPIENT_COLUMNS = "recipient_columns"
 STATE_WORDS = {state: state.name.lower() for state in RowState} | {RowState.UNKNOWN: "unknown_creations"}
 
 
-@dataclass(frozen=True)
-class LeaseFacts:
+class LeaseFacts(Struct, frozen=True):
     """A valid lease.
 
     :param share: the share of the keys that it covers, 0 to 1; 0 for a lease on single rows
@@ -47,8 +46,7 @@ class LeaseFacts:
     share: float
 
 
-@dataclass(frozen=True)
-class MapStatus:
+class MapStatus(Struct, frozen=True):
     """The contents of a key map now.
 
     :param counts: the number of entries by state; a requested creation without a valid lease counts as unknown

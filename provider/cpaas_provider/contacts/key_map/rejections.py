@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from cpaas_provider.api.redact import redact
@@ -31,8 +31,7 @@ _MAX_COLUMNS = 50
 _ROWS = contact_rejections.c
 
 
-@dataclass(frozen=True)
-class Rejection:
+class Rejection(Struct, frozen=True):
     """What the service said of one row.
 
     :param source_row: the number of the row in the source, when it was rejected last

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from cpaas_provider.api.recipients.msisdn import INTERNATIONAL, NumberReader
 from cpaas_provider.api.values import MAX_CELL_BYTES, as_text, is_blank, plain

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from cpaas_provider.api.errors import CpaasInvalidRequestError
 from cpaas_provider.api.recipients.msisdn import NumberReader
@@ -30,8 +32,7 @@ _CELL_FORMAT_VERSION = 2
 _TYPED_FIELDS = frozenset().union(*FIELDS_OF_TYPE.values())
 
 
-@dataclass(frozen=True)
-class InvalidCell:
+class InvalidCell(Struct, frozen=True):
     """A value that does not fit. The reason never holds the value.
 
     ``column`` is the name of the list column, or of the source column for a part of the key.
@@ -54,8 +55,7 @@ class InvalidRowError(ValueError):
         self.usable = usable or {}
 
 
-@dataclass(frozen=True, slots=True)
-class _BoundColumn:
+class _BoundColumn(Struct, frozen=True):
     """A column that is written: the source columns it reads, and the parser that makes its cells."""
 
     id: str

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from string import Formatter
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 _REACHES_INTO = frozenset(".[]")
 
@@ -52,8 +54,7 @@ class CellTemplate:
         return "".join(literal + (texts[field] if field is not None else "") for literal, field in self._parts).strip()
 
 
-@dataclass(frozen=True)
-class ColumnRule:
+class ColumnRule(Struct, frozen=True):
     """How one column of the contact list is filled (contract.md 2.5).
 
     At most one of ``source``, ``constant`` and ``template`` is given; without any, the source column has the name of
@@ -107,18 +108,14 @@ class ColumnRule:
 
         :raises ValueError: when a field is unknown or out of bounds, or ``None`` although it needs a value
         """
-        known = [field.name for field in fields(cls)]
+        known = cls.__struct_fields__
         if unknown := [str(name) for name in values if name not in known]:
             raise ValueError(f"{', '.join(unknown)}: no such field (there are: {', '.join(known)})")
         return cls(**values)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, as JSON has them."""
-        return {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if getattr(self, field.name) != field.default
-        }
+        return {name: value for name, value in asdict(self).items() if value != getattr(_UNCHANGED, name)}
 
 
 ColumnsArgument = Sequence[str] | Mapping[str, "str | Mapping[str, Any] | ColumnRule"] | None
@@ -231,3 +228,6 @@ def unfilled_message(columns: Sequence[str]) -> str:
         f"on_missing writes into {' and '.join(map(repr, columns))}, which columns does not fill. When a row comes "
         "back, the value would remain. Nothing was sent. Fill it in columns, such as with {'constant': 'active'}."
     )
+
+
+_UNCHANGED = ColumnRule()

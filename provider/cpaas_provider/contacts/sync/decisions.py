@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from cpaas_provider.api.bounds import PARTIAL, WHOLE
 from cpaas_provider.contacts.key_map.entries import MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes, ContactHashes
@@ -36,20 +39,18 @@ class Action(Enum):
     """Another task has a request for the row in flight."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """The action for a row, and the cells to send, by column id.
 
     :param is_whole: whether the service may clear the cells that are not sent
     """
 
     action: Action
-    cells: Mapping[str, Any] = field(default_factory=dict)
+    cells: Mapping[str, Any] = msgspec.field(default_factory=dict)
     is_whole: bool = False
 
 
-@dataclass(frozen=True)
-class SyncRules:
+class SyncRules(Struct, frozen=True):
     """The author's rules for rows that differ; see ``SyncContactsOperator``.
 
     :param missing_cells: the cells to write into rows that are missing from the source, by column id, as on the wire
@@ -59,7 +60,7 @@ class SyncRules:
 
     mode: str = "upsert"
     on_missing: str = "keep"
-    missing_cells: Mapping[str, Any] = field(default_factory=dict)
+    missing_cells: Mapping[str, Any] = msgspec.field(default_factory=dict)
     on_deleted_row: str = "create"
     on_unknown: str = "fail"
     retry_rejected: bool = False

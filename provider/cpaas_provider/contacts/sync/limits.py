@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from msgspec import Struct
+
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.contacts.errors import (
     NotSyncedError,
@@ -199,8 +201,7 @@ def _probes_needed(tolerated: float) -> int:
     return max(_REJECTED_PROBES, math.ceil(math.log(_CHANCE) / math.log(tolerated)))
 
 
-@dataclass(frozen=True)
-class ConfirmedChanges:
+class ConfirmedChanges(Struct, frozen=True):
     """The changes that a user confirmed after a limit had stopped the sync.
 
     :param limits: the rows that were confirmed, by the name of the limit

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
 
 from cpaas_provider.api.amounts import counted, span
 from cpaas_provider.contacts.causes import cause_words
@@ -93,8 +94,7 @@ class SyncProgress:
             self._unpublished = True
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedChange:
+class PlannedChange(Struct, frozen=True):
     """What a sync would do with one row.
 
     :param row_id: the id of the row in the list, ``None`` if there is none

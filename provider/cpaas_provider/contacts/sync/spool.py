@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from cpaas_provider.contacts.disk_rows import DiskRows
 from cpaas_provider.contacts.errors import SpoolError
@@ -68,8 +69,7 @@ class OutcomeLine(NamedTuple):
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkItem:
+class WorkItem(Struct, frozen=True):
     """A row that may differ from the list.
 
     :param number: its number in the source; ``None`` if it is missing there

@@ -9,9 +9,11 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import astuple, dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import astuple, replace
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.bounds import WHOLE
@@ -65,8 +67,7 @@ COLUMN_TYPES, COLUMNS = "column_types", "columns"
 """Names of values that a map stores beside its rows."""
 
 
-@dataclass(frozen=True)
-class SyncSpec:
+class SyncSpec(Struct, frozen=True):
     """The settings of a sync; see ``SyncContactsOperator`` for the fields.
 
     :param run: identifies the task instance; the same in all its tries

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, NamedTuple
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, update
 
 from cpaas_provider.database.database import Database
@@ -38,8 +38,7 @@ class UnknownPriceError(Exception):
     """No price is known yet, so a request to several recipients cannot be checked. One to one recipient shows it."""
 
 
-@dataclass(frozen=True)
-class BudgetPeriod:
+class BudgetPeriod(Struct, frozen=True):
     """One period of a budget.
 
     :param option: the option of the connection
@@ -65,8 +64,7 @@ class Spent(NamedTuple):
         return self.before < WARN_AT * self.period.limit <= self.after
 
 
-@dataclass(frozen=True)
-class Full:
+class Full(Struct, frozen=True):
     """A budget that does not allow a request.
 
     :param spent: what was spent and is reserved
@@ -78,8 +76,7 @@ class Full:
     cost: Decimal
 
 
-@dataclass(frozen=True)
-class Reserved:
+class Reserved(Struct, frozen=True):
     """The money that is reserved for a request.
 
     :param probe: the token of a request that goes alone, because no price is known; ``None`` for others

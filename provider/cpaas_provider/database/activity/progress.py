@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from msgspec import Struct, field
+from msgspec.structs import asdict
 from sqlalchemy import Connection, and_, or_, select, update
 
 from cpaas_provider.database.activity.upsert import insert_into
@@ -26,8 +27,7 @@ _RESOLVED = "resolved_requests"
 """The figure with the requests that a person resolved since the task last recorded its progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedTask:
+class RecordedTask(Struct, frozen=True):
     """A task instance that sends a campaign or syncs contacts.
 
     :param reference: identifies the campaign or sync; the same in all tries

@@ -6,9 +6,10 @@ Another task may write the id of the connection in other upper and lower case, s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from datetime import datetime
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from sqlalchemy import Connection, and_, func, select, update
 
 from cpaas_provider.database.activity.upsert import insert_into, upsert
@@ -54,8 +55,7 @@ def record_passcode_outcome(connection: Connection, conn_id: str, otp_id: str, o
             return
 
 
-@dataclass(frozen=True, slots=True)
-class AirtimePurchaseRow:
+class AirtimePurchaseRow(Struct, frozen=True):
     """One purchase.
 
     :param reference: the provider's reference of the request

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Connection, Row, and_, insert, update
 
 from cpaas_provider.database.bulk import batched, insert_many
@@ -26,8 +26,7 @@ CONTACT_SEPARATOR = "/"
 _INSERTION = insert(message_counts)
 
 
-@dataclass(frozen=True)
-class Cap:
+class Cap(Struct, frozen=True):
     """The number of messages of a category that a recipient may get within a period.
 
     :param messages: ``None`` for no limit; messages are counted nevertheless

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
+
+from msgspec import Struct
 
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.http.transport import SyncTransport
@@ -28,8 +29,7 @@ class ReceiverUnreachableError(Exception):
     """The check is inconclusive: the receiver did not respond, or cannot be reached from this machine."""
 
 
-@dataclass(frozen=True)
-class ReceiverClient:
+class ReceiverClient(Struct, frozen=True):
     """The receiver of one connection, as the sender sees it.
 
     :param base: ``callback_url`` of the connection

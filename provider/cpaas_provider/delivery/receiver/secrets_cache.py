@@ -10,9 +10,10 @@ from asyncio import Task
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
+from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.delivery.callbacks.tokens import LIFETIME
 from cpaas_provider.delivery.receiver.log_throttle import ThrottledLogger
 from cpaas_provider.delivery.receiver.single_flight import SingleFlight
@@ -39,8 +40,7 @@ _CONN_ID = re.compile(r"[\w#!()\-.:/\\]{1,250}")
 """The connection ids that Airflow accepts."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionSecrets:
+class ConnectionSecrets(PrivateRecord, frozen=True):
     """The secrets that verify a connection's reports, and how they are read.
 
     :param callback_secrets: the first signs callback URLs, all verify them
@@ -50,8 +50,8 @@ class ConnectionSecrets:
     :param default_region: the two-letter region of national numbers in reports
     """
 
-    callback_secrets: tuple[str, ...] = field(repr=False)
-    webhook_secret: str | None = field(default=None, repr=False)
+    callback_secrets: tuple[str, ...]
+    webhook_secret: str | None = None
     signature_header: str | None = None
     callback_lifetime: timedelta = LIFETIME
     default_region: str | None = None

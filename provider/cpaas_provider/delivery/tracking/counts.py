@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import (
     JSON,
     ColumnElement,
@@ -290,8 +291,7 @@ _NAMES: dict[str, Callable[[ColumnElement[str]], Any]] = {
 """By dialect: the function that turns a JSON list into a table."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryCounts:
+class DeliveryCounts(Struct, frozen=True):
     """The number of recipients of a campaign by delivery status.
 
     :param updated_at: when a status last changed
@@ -428,8 +428,7 @@ def read_recipients(connection: Connection, campaigns: Iterable[str]) -> Iterato
             }
 
 
-@dataclass(frozen=True, slots=True)
-class StrongestReport:
+class StrongestReport(Struct, frozen=True):
     """The strongest report of a request.
 
     :param at: when the report was received

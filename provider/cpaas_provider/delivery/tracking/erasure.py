@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -48,8 +48,7 @@ _NOT_PUBLISHED = 0
 _TEXTS = ("status", "reason", "message_id", "reference")
 
 
-@dataclass(frozen=True)
-class Erased:
+class Erased(Struct, frozen=True):
     """The result of an erasure.
 
     :param rows: the number of rows that named the recipient

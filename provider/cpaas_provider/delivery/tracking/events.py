@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import (
     Column,
     ColumnElement,
@@ -107,8 +107,7 @@ HAS_FAILED = and_(may_have_failed, IS_UNDELIVERED, ~IS_SUPERSEDED, ~_IS_REACHED_
 _IS_TOPPED_UP = and_(may_be_topped_up, IS_REACHED)
 
 
-@dataclass(frozen=True, slots=True)
-class _Batched:
+class _Batched(Struct, frozen=True):
     """A kind of event about single recipients, which is published in batches.
 
     :param condition: selects the recipients in ``deliveries``
@@ -128,8 +127,7 @@ BATCHED: dict[str, _Batched] = {
 KINDS = (CAMPAIGN_FINISHED, *BATCHED)
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryEvent:
+class DeliveryEvent(Struct, frozen=True):
     """An event of one campaign.
 
     :param campaign: the campaign's reference; empty for messages that belong to no recorded campaign

@@ -6,13 +6,13 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote_plus
 
 import idna
 import phonenumbers
+from msgspec import Struct
 
 from cpaas_provider.api.recipients.email_address import InvalidEmailAddressError, normalise_email
 from cpaas_provider.api.recipients.invalid import InvalidMsisdnError
@@ -61,8 +61,7 @@ class UnknownRecipientError(ValueError):
     """The value cannot be read as one phone number or one email address."""
 
 
-@dataclass(frozen=True)
-class RecipientMatcher:
+class RecipientMatcher(Struct, frozen=True):
     """Finds mentions of one recipient.
 
     :param key: the number or the address, see ``reports.normalise_recipient``

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from sqlalchemy import Connection, Row, and_, case, delete, exists, func, null, or_, select, update
 
 from cpaas_provider.database.activity.progress import record_resolved
@@ -30,8 +31,7 @@ from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
 _NEWEST_SENDS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class TrackedSend:
+class TrackedSend(Struct, frozen=True):
     """A send of a task: a campaign, or a single request, which counts as a campaign of its own."""
 
     campaign: str

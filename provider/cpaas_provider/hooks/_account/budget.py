@@ -6,11 +6,12 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from cpaas_provider.api.amounts import divide, format_amount, known_cost, to_decimal, to_decimal_or_none
 from cpaas_provider.api.errors import CpaasBudgetReachedError, CpaasError, CpaasNotSentError, CpaasUnknownOutcomeError
@@ -52,8 +53,7 @@ BILLED = frozenset({*PRICE_OPTIONS, "buy_airtime"})
 """The operations that cost money."""
 
 
-@dataclass(frozen=True)
-class ConnectionBudget:
+class ConnectionBudget(Struct, frozen=True):
     """Reserves money for requests, and replaces the reservation by what they cost.
 
     :param open_database: opens the provider's database
@@ -186,8 +186,7 @@ class ConnectionBudget:
                 log.warning("%s", status.describe())
 
 
-@dataclass(frozen=True)
-class BudgetStatus:
+class BudgetStatus(Struct, frozen=True):
     """What of a budget is spent and reserved in the current day or month.
 
     :param zone: the time zone of days and months

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class BudgetOptions:
+class BudgetOptions(Struct, frozen=True):
     """The budget of a connection, as its extras have it.
 
     :param limits: the limits that are set, by the name of their option: ``daily_budget`` and ``monthly_budget``

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from sqlalchemy import ColumnElement, Connection, insert, literal_column, select, update
 
 from cpaas_provider.database.database import Database
@@ -34,8 +35,7 @@ _SERVER_CLOCKS: dict[str, ColumnElement[Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class SharedLimit:
+class SharedLimit(Struct, frozen=True):
     """A rate limit as it is stored.
 
     :param next_at: the next free moment
@@ -47,8 +47,7 @@ class SharedLimit:
     held_until: float
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """The request for a reservation.
 
     :param count: the number of moments at most
@@ -63,8 +62,7 @@ class Wanted:
     is_first: bool = False
 
 
-@dataclass(frozen=True)
-class ReservedMoments:
+class ReservedMoments(Struct, frozen=True):
     """Evenly spaced moments reserved for one process.
 
     :param first: the first moment; with a ``count`` of 0, when to try again

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Connection, Row, and_, insert, or_, select, update
 
+from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.alerts import leases, notifications
 
@@ -41,8 +42,7 @@ AHEAD = timedelta(minutes=1)
 """A time that is further in the future comes from a wrong clock. Nothing waits for it."""
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """How long callers wait.
 
     :param quiet: a notification is sent once no alert was added for this long
@@ -57,8 +57,7 @@ class Timing:
     request: timedelta = timedelta(seconds=8)
 
 
-@dataclass(frozen=True)
-class PendingAlerts:
+class PendingAlerts(PrivateRecord, frozen=True):
     """The alerts of one notification, taken out of their group by its sender.
 
     :param token: the sender's fencing token
@@ -73,15 +72,14 @@ class PendingAlerts:
     token: int
     count: int
     subjects: Mapping[str, int]
-    message: str = field(repr=False)
+    message: str
     first_at: datetime
     last_at: datetime
     sent_before: datetime | None
     unrecorded: int = 0
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(PrivateRecord, frozen=True):
     """A group with alerts, as the background sender reads it.
 
     :param message: the newest alert, encrypted
@@ -90,7 +88,7 @@ class Waiting:
 
     name: str
     conn_id: str
-    message: str = field(repr=False)
+    message: str
     is_checked: bool
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
+
+from msgspec import Struct
 
 _WORDS = {
     "failed": "failed",
@@ -19,8 +20,7 @@ _WORDS = {
 _DEADLINE = "missed its deadline"
 
 
-@dataclass(frozen=True)
-class AirflowEvent:
+class AirflowEvent(Struct, frozen=True):
     """The event that an alert reports.
 
     :param subject: the task or DAG and what happened to it. Alerts with the same subject are counted together

@@ -6,10 +6,13 @@ import base64
 import hmac
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from hashlib import sha256
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.api.text import one_line, shorten
 from cpaas_provider.api.text.sms import SmsWriter, shorten_sms
 from cpaas_provider.notifications._runtime.alerts import OTHERS
@@ -22,8 +25,7 @@ _MIN_TEXT_CHARACTERS = 20
 """If a link leaves less room for the text of an SMS, the link is left out."""
 
 
-@dataclass(frozen=True)
-class Alert:
+class Alert(PrivateRecord, frozen=True):
     """One alert: the rendered arguments of the notifier, and the event.
 
     :param channel: ``sms`` or ``email``
@@ -34,19 +36,18 @@ class Alert:
     """
 
     channel: str
-    recipients: Sequence[str] = field(repr=False)
+    recipients: Sequence[str]
     sender_id: str
-    content: str | None = field(repr=False)
+    content: str | None
     headline: str
     link: str | None
     max_pages: int = 2
-    subject: str | None = field(default=None, repr=False)
+    subject: str | None = None
     from_name: str | None = None
     encoding: str | None = None
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """The alerts that a notification reports.
 
     :param count: the number of alerts
@@ -78,7 +79,7 @@ def unseal(stored: str, secrets: Sequence[str]) -> Alert | None:
     try:
         plain = MultiFernet([Fernet(_fernet_key(secret)) for secret in secrets]).decrypt(stored.encode())
         values = json.loads(plain)
-        return Alert(**{field.name: values[field.name] for field in fields(Alert) if field.name in values})
+        return Alert(**{name: values[name] for name in Alert.__struct_fields__ if name in values})
     except (InvalidToken, ValueError, TypeError):
         return None
 

@@ -6,9 +6,10 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasConfigurationError, CpaasError, CpaasNotSentError, CpaasUnknownOutcomeError

@@ -10,8 +10,10 @@ from functools import cached_property
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 from pydantic_core import from_json
 
+from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.recipients.reader import recipient_key
 from cpaas_provider.api.text import MessageTemplate, has_control_character, named_in
@@ -56,8 +58,7 @@ class MissingWords:
         ]
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(PrivateRecord, frozen=True, dict=True):
     """The content of a campaign: what is the same for all recipients, and what differs for each.
 
     :param body: the fields of the request that are the same for all
@@ -72,14 +73,14 @@ class Content:
     """
 
     channel: Channel
-    body: Mapping[str, Any] = field(repr=False)
-    texts: Sequence[str] = field(repr=False)
+    body: Mapping[str, Any]
+    texts: Sequence[str]
     columns: Mapping[str, str]
-    defaults: Mapping[str, str] = field(default_factory=dict, repr=False)
+    defaults: Mapping[str, str] = msgspec.field(default_factory=dict)
     placeholder_format: str = "{name}"
     measured: bool = False
-    writer: SmsWriter | None = field(default=None, repr=False)
-    saved_pages: Callable[[list[str]], int] | None = field(default=None, repr=False)
+    writer: SmsWriter | None = None
+    saved_pages: Callable[[list[str]], int] | None = None
 
     @cached_property
     def _header_names(self) -> frozenset[str]:

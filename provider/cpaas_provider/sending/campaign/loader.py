@@ -10,6 +10,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
+from msgspec import Struct
+
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.recipients.invalid import InvalidRecipientError
 from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
@@ -43,8 +45,7 @@ class CannotPlanError(SendingError):
     permanent = True
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(Struct, frozen=True):
     """The columns of a source.
 
     :param recipient: the column of the phone number or address

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
 from pydantic_core import to_json
 
 from cpaas_provider.api.core import Call, check_allowlist

@@ -7,11 +7,12 @@ after one request as after a million. The log holds hashes, ids and counts, neve
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import secrets as random_names
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from cpaas_provider.sending.errors import JournalUnavailableError, PartitionChangedError
 from cpaas_provider.sending.journal.hashing import KeyedHasher
@@ -328,7 +329,7 @@ class JournalLog:
 
     def _write(self, key: str, batches: list[str], what: str) -> None:
         self._last.clear_epoch = self.tries.clear_epoch
-        value = dataclasses.replace(self._last, batches=batches).as_json()
+        value = replace(self._last, batches=batches).as_json()
         try:
             self._store.set(key, value)
         except Exception as error:  # noqa: BLE001 - Airflow raises many types, and after none may a request leave

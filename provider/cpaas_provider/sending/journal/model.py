@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cpaas_provider.sending.journal.hashing import MEMBER_BYTES, VALUES_HASH_BYTES
 
@@ -70,8 +71,7 @@ def split_members(packed: bytes) -> list[bytes]:
     return [packed[place : place + MEMBER_BYTES] for place in range(0, len(packed), MEMBER_BYTES)]
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
+class Intent(Struct, frozen=True):
     """The record that a request is about to leave.
 
     :param number: the number of the request, from 0, over all tries
@@ -184,8 +184,7 @@ class Result(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class LogEntry:
+class LogEntry(Struct, frozen=True):
     """The intents and results of one write.
 
     :param at: when it was written
@@ -218,7 +217,7 @@ class LogEntry:
             result._replace(state=State.NOT_SENT) if result.state is State.REJECTED else result
             for result in self.results
         ]
-        return dataclasses.replace(self, results=results)
+        return replace(self, results=results)
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -240,8 +239,7 @@ class LogEntry:
             raise unreadable(error) from None
 
 
-@dataclass
-class Segment:
+class Segment(Struct):
     """A part of the log as it is stored, with a head that identifies the log.
 
     :param key_id: identifies the secret of the hashes, see ``KeyedHasher.key_id``
@@ -297,7 +295,7 @@ class Segment:
 
     def following(self) -> Segment:
         """Return an empty segment with the same head, to follow this one."""
-        return dataclasses.replace(self, batches=[], size=0)
+        return replace(self, batches=[], size=0)
 
 
 def unreadable(error: Exception) -> ValueError:
@@ -320,8 +318,7 @@ _STORED = ("key_id", "nonce", "operation", "resend_epoch", "lost", "partition", 
 BROKE_OFF = "the try ended before a response was recorded"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRecord:
+class RequestRecord(Struct, frozen=True):
     """One request: its intent, and its result if that is recorded.
 
     A resend to the same recipients is another request with the same reference.
@@ -411,7 +408,7 @@ class RequestRecord:
         """Return it with a result. An accepted request stays accepted, whatever a later or late write has."""
         if self.state is State.ACCEPTED:
             return self
-        return dataclasses.replace(self, outcome=result)
+        return replace(self, outcome=result)
 
 
 def replay(entry: LogEntry, operation: str, records: dict[int, RequestRecord]) -> None:
@@ -456,7 +453,7 @@ def unresolved_by_reference(records: Iterable[RequestRecord]) -> list[RequestRec
     counts = Counter(record.reference for record in records if record.is_unresolved)
     newest = {request.reference: request for request in requests}
     return [
-        dataclasses.replace(request, intent=dataclasses.replace(request.intent, previous_unknown=True))
+        replace(request, intent=replace(request.intent, previous_unknown=True))
         if counts[request.reference] > 1
         else request
         for request in newest.values()
@@ -514,5 +511,5 @@ def accepted_by_reference(records: Iterable[RequestRecord]) -> list[RequestRecor
         if record.outcome.left_out and earlier is not None:
             reached = set(earlier.members)
             left_out = b"".join(one for one in split_members(record.outcome.left_out) if one not in reached)
-            accepted[record.reference] = dataclasses.replace(record, outcome=record.outcome._replace(left_out=left_out))
+            accepted[record.reference] = replace(record, outcome=record.outcome._replace(left_out=left_out))
     return list(accepted.values())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from cpaas_provider.sending.errors import join_references
 from cpaas_provider.sending.journal.model import RequestRecord, State
@@ -48,8 +49,7 @@ class CannotResolveError(ValueError):
     """The request cannot be resolved as asked. Nothing was changed."""
 
 
-@dataclass(frozen=True)
-class ResolutionResult:
+class ResolutionResult(Struct, frozen=True):
     """What a resolution changes in a journal.
 
     :param before: the resolved requests, before the change

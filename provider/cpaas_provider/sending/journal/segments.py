@@ -13,8 +13,9 @@ A late copy therefore finds its own value stored, or has a key that is no longer
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from cpaas_provider.sending.journal.model import JOURNAL_KEY
 
@@ -30,8 +31,7 @@ _GAP = 1
 Get = Callable[[str], Any]
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """A segment as it is stored.
 
     :param parts: the number of its parts; ``None`` if it is stored as a whole, so that no part may follow

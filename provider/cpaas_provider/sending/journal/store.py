@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, Self
+
+import msgspec.structs
+from msgspec import Struct
 
 from cpaas_provider.database.errors import DatabaseError, LeaseLostError, TryReplacedError
 from cpaas_provider.sending.errors import JournalUnavailableError, TrySupersededError
@@ -35,8 +36,7 @@ class StateStore(Protocol):
         """Remove a key, if it is stored."""
 
 
-@dataclass(frozen=True)
-class TryInfo:
+class TryInfo(Struct, frozen=True):
     """What Airflow states about this try.
 
     :param number: the number of the try, from 1
@@ -66,8 +66,7 @@ class TryInfo:
         return self.number > 1 and (self.max_tries > self.retries or self.clear_number > 0)
 
 
-@dataclass(frozen=True)
-class CampaignMarker:
+class CampaignMarker(Struct, frozen=True):
     """What a task instance knows of the journal of its campaign, which is in the database.
 
     :param campaign: the name of the campaign's partition in the database
@@ -79,7 +78,7 @@ class CampaignMarker:
 
     def as_json(self) -> dict[str, Any]:
         """Return what is stored in the task state."""
-        return dataclasses.asdict(self)
+        return msgspec.structs.asdict(self)
 
     @classmethod
     def from_json(cls, stored: Any) -> Self:
@@ -93,8 +92,7 @@ class CampaignMarker:
             raise unreadable(error) from None
 
 
-@dataclass(frozen=True)
-class JournalMarker:
+class JournalMarker(Struct, frozen=True):
     """What the task state has in place of a journal that is stored in the database.
 
     :param name: the name of the journal in the database

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from cpaas_provider.sending.journal.log import MAX_BYTES
 from cpaas_provider.sending.journal.model import (
@@ -40,8 +41,7 @@ _AFTER_LOSS = (
 )
 
 
-@dataclass(frozen=True)
-class StateSummary:
+class StateSummary(Struct, frozen=True):
     """Counts the requests of one state. A recipient of several requests counts once."""
 
     operation: str
@@ -50,8 +50,7 @@ class StateSummary:
     recipients: int
 
 
-@dataclass(frozen=True)
-class JournalView:
+class JournalView(Struct, frozen=True, dict=True):
     """The journal of a single send or a campaign.
 
     A resend has the same reference as the request that it repeats. All unresolved requests of a reference are resolved
@@ -172,8 +171,8 @@ class JournalView:
         )
         after = dict(self.requests)
         for resolved in results:
-            after[resolved.number] = dataclasses.replace(after[resolved.number], outcome=resolved)
-        left = dataclasses.replace(self, requests=after).unresolved()
+            after[resolved.number] = replace(after[resolved.number], outcome=resolved)
+        left = replace(self, requests=after).unresolved()
         members = members_of(chosen)
         recipients = len(members - reached_by(self.requests.values(), members))
         return ResolutionResult(before, left, self._appended(results, now or datetime.now(UTC)), recipients, self.lost)
@@ -198,10 +197,10 @@ class JournalView:
         if not resolved:
             return None
         unknown = {request.number: Result(request.number, State.UNKNOWN) for request in resolved}
-        before = dataclasses.replace(
+        before = replace(
             self,
             requests={
-                number: dataclasses.replace(request, outcome=unknown.get(number, request.outcome))
+                number: replace(request, outcome=unknown.get(number, request.outcome))
                 for number, request in self.requests.items()
             },
         )
@@ -236,9 +235,9 @@ class JournalView:
             while results and (not taken or room > results[0].weight):
                 room -= results[0].weight
                 taken.append(results.popleft())
-            batch = dataclasses.replace(self.latest, at=at, intents=(), results=taken).as_text()
+            batch = replace(self.latest, at=at, intents=(), results=taken).as_text()
             # The clear epoch stays that of the last try, so that the next try still detects a clear.
-            segment = dataclasses.replace(self.last.following(), clear_epoch=self.last.clear_epoch, batches=[batch])
+            segment = replace(self.last.following(), clear_epoch=self.last.clear_epoch, batches=[batch])
             segments[part_key(index, 0)] = segment.as_json()
             index += 1
         return segments

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from msgspec.structs import replace
 
 from cpaas_provider.api import operations
 from cpaas_provider.sending.requests.request import SendSettings, SingleRequest, latest_result
@@ -32,15 +33,14 @@ class Cells(Protocol):
         """Return the cells by column id, checked against the table as it is now."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowSpec(SendSpec):
+class RowSpec(SendSpec, frozen=True, kw_only=True):
     """One row to add, checked against the table before its intent is recorded.
 
     :param encoded: the cells by column id; ``None`` before the table is read
     """
 
     cells: Cells
-    encoded: Mapping[str, Any] | None = field(default=None, repr=False)
+    encoded: Mapping[str, Any] | None = None
 
     async def prepared(self, client: Client) -> Self:
         """Return it with its cells by column id, checked against the table as it is now."""
@@ -55,8 +55,7 @@ class RowSpec(SendSpec):
         return RequestResult(response.row.id, details={"row_id": response.row.id})
 
 
-@dataclass(frozen=True)
-class RowCreation(SingleRequest):
+class RowCreation(SingleRequest, frozen=True):
     """One row that a task instance adds, in whatever try."""
 
     cells: Cells

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from cpaas_provider.api.amounts import counted, total
 from cpaas_provider.api.recipients.invalid import InvalidRecipientError
@@ -111,15 +110,14 @@ def check_header_fields(kind: MessageKind, fields: Mapping[str, Any]) -> None:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class MessageSpec(SendSpec):
+class MessageSpec(SendSpec, frozen=True, kw_only=True):
     """One message, checked and complete.
 
     :param entries: the entries of the personalisation by recipient; ``None`` where all get the same
     """
 
     kind: MessageKind
-    entries: Mapping[str, Any] | None = field(default=None, repr=False)
+    entries: Mapping[str, Any] | None = None
     external_ref: str | None = None
     placeholder_format: str = "{name}"
     encoding: str | None = None
@@ -188,20 +186,19 @@ class MessageSpec(SendSpec):
         return f"Sending {encodings} SMS, estimated pages: {pages} each, recipients: {recipients}.{saves}"
 
 
-@dataclass(frozen=True)
-class MessageRequest(SingleRequest):
+class MessageRequest(SingleRequest, frozen=True):
     """One message to the allowed recipients.
 
     :param body: the other fields of the request, as the client's method takes them
     """
 
-    is_message = True
+    is_message: ClassVar[bool] = True
 
     kind: MessageKind
-    recipients: Any = field(repr=False)
+    recipients: Any
     sender_id: str | None
-    body: Mapping[str, Any] = field(repr=False)
-    personalisation: Any = field(default=None, repr=False)
+    body: Mapping[str, Any]
+    personalisation: Any = None
     external_ref: str | None = None
     encoding: str | None = None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api import operations
@@ -35,8 +34,7 @@ _NOT_BOUGHT = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class OtpSpec(SendSpec):
+class OtpSpec(SendSpec, frozen=True, kw_only=True):
     """One request for a passcode, checked and complete."""
 
     carries_reference = False
@@ -51,17 +49,16 @@ class OtpSpec(SendSpec):
         return RequestResult(response.id, details=otp_result(response, self.body["expires_in"]))
 
 
-@dataclass(frozen=True)
-class OtpRequest(SingleRequest):
+class OtpRequest(SingleRequest, frozen=True):
     """One request for a passcode.
 
     :param token: a code of the author's own
     """
 
-    recipient: Any = field(repr=False)
+    recipient: Any
     length: Any = None
     expires_in: Any = None
-    token: Any = field(default=None, repr=False)
+    token: Any = None
     channel: str | None = None
 
     operation = "request_otp"
@@ -90,8 +87,7 @@ class OtpRequest(SingleRequest):
         return {name: requested.get(name) for name in names}
 
 
-@dataclass(frozen=True, kw_only=True)
-class AirtimeSpec(SendSpec):
+class AirtimeSpec(SendSpec, frozen=True, kw_only=True):
     """One purchase of airtime, checked and complete."""
 
     is_known_by_recipient = True
@@ -145,11 +141,10 @@ class AirtimeSpec(SendSpec):
         return RequestResult(response.id, details=details)
 
 
-@dataclass(frozen=True)
-class AirtimeRequest(SingleRequest):
+class AirtimeRequest(SingleRequest, frozen=True):
     """One purchase of airtime."""
 
-    recipient: Any = field(repr=False)
+    recipient: Any
     network: str
     amount: Any
     external_ref: str | None = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.sending.journal.model import State
 
 if TYPE_CHECKING:
@@ -48,10 +49,10 @@ class SuppressionScope(NamedTuple):
     reasons: Collection[str] | None = None
 
 
-class SingleRequest:
+class SingleRequest(PrivateRecord, frozen=True):
     """What is to be requested once."""
 
-    is_message = False
+    is_message: ClassVar[bool] = False
     """Whether the frequency cap counts it."""
 
     @property

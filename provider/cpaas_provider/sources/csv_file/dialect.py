@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
+
+from msgspec import Struct
 
 from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.csv_file.lines import MAX_RECORD_LENGTH, UNDECODABLE
@@ -20,8 +21,7 @@ SAMPLE_LINES = 50
 """The number of lines that show the delimiter."""
 
 
-@dataclass(frozen=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """The characters with a meaning.
 
     :param quote: the character around quoted cells; ``None`` if quotes have no meaning

@@ -7,10 +7,12 @@ needs the Task SDK of Airflow 3.3, and not the standard provider, whose operator
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.sending.errors import NotConfirmedError
@@ -35,8 +37,7 @@ class Answer(StrEnum):
     EXPIRED = "expired"
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(Struct, frozen=True):
     """What a user is asked. It has counts and amounts, and nothing personal.
 
     :param reason: what ended the try, as the task would have failed with it
@@ -51,8 +52,7 @@ class Question:
     done: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Confirmation:
+class Confirmation(Struct, frozen=True):
     """What a user was asked in a task instance since it was last cleared.
 
     :param epoch: the clear since which it counts

@@ -9,8 +9,9 @@ try pushes it before anything of that try can fail.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from cpaas_provider.sending.errors import PartitionChangedError
 from cpaas_provider.sending.journal.hashing import KeyedHasher
@@ -32,8 +33,7 @@ _NO_PART = -1
 """The part of a task instance that sends to no recipient. Its number of partitions still counts."""
 
 
-@dataclass(frozen=True)
-class MappedPartitions:
+class MappedPartitions(Struct, frozen=True):
     """The partitions of the task instances of one mapped campaign.
 
     :param campaign: a hash of what they send: an operator may be mapped over several contents, too

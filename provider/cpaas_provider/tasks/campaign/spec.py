@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from msgspec import Struct
+
 from cpaas_provider.sending.campaign.campaign import AuthorOptions
 
 
-@dataclass(frozen=True)
-class DndOptions:
+class DndOptions(Struct, frozen=True):
     """The do-not-disturb filter of a campaign."""
 
     lookup_ttl: timedelta

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +14,7 @@ from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider._common.local_files import open_unnamed_file
+from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.operations import lookup_phone
 from cpaas_provider.api.recipients.msisdn import Msisdn, NumberReader
@@ -58,14 +58,13 @@ class LookupLimitError(SendingError):
         self.permanent = permanent
 
 
-@dataclass(frozen=True, kw_only=True)
-class BulkLookupSpec:
+class BulkLookupSpec(PrivateRecord, frozen=True, kw_only=True):
     """A bulk lookup as its operator was given it. The operator's arguments explain each.
 
     :param source_summary: the source as Airflow shows it
     """
 
-    source: Any = field(repr=False)
+    source: Any
     source_summary: Any
     phone_column: str
     include_columns: Sequence[str]

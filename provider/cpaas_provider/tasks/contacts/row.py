@@ -10,7 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from msgspec import Struct
 
+from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.api import operations
 from cpaas_provider.api.errors import CpaasRejectedError
 from cpaas_provider.api.recipients.msisdn import NumberReader
@@ -20,7 +22,7 @@ from cpaas_provider.contacts.key_map.maps import check_new_map, maps_of_list, op
 from cpaas_provider.contacts.key_map.overview import recipient_values
 from cpaas_provider.contacts.mapping.columns import ContactColumns, recipient_columns
 from cpaas_provider.contacts.sync.decisions import SyncRules
-from cpaas_provider.contacts.sync.rows.finder import Presence, RowFinder
+from cpaas_provider.contacts.sync.rows.finder import RowFinder, is_proved_gone
 from cpaas_provider.contacts.sync.rows.single_row import RowUpsert, SingleRow, key_hash
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.sending.errors import StoppedError as NotBegunError
@@ -43,14 +45,13 @@ T = TypeVar("T")
 _UNKNOWN = {"fail": "fail", "skip": "skip", "resend": "create"}
 
 
-@dataclass(frozen=True)
-class RowCells:
+class RowCells(PrivateRecord, frozen=True):
     """The cells of one row by column name.
 
     :param empty_cell_value: how an empty cell is sent
     """
 
-    columns: Mapping[str, Any] = field(repr=False)
+    columns: Mapping[str, Any]
     empty_cell_value: Literal["null", "empty"]
 
     async def encode(self, client: Client) -> dict[str, Any]:
@@ -67,8 +68,7 @@ class RowCells:
         return columns.encode(self.columns, numbers=numbers, empty_cell_value=self.empty_cell_value)
 
 
-@dataclass(frozen=True)
-class RowOfEarlierTry(RowCreation):
+class RowOfEarlierTry(RowCreation, frozen=True):
     """One row that a task instance adds. The row of an earlier try gets the present cells."""
 
     cells: RowCells
@@ -82,8 +82,7 @@ class RowOfEarlierTry(RowCreation):
         return result
 
 
-@dataclass(frozen=True)
-class RunGuard:
+class RunGuard(Struct, frozen=True):
     """Which runs may write a row: the cells of an old run may be older than the row's."""
 
     allow_backfill: bool
@@ -186,13 +185,14 @@ async def _is_gone(runtime: TaskRuntime, row_id: str, rejection: CpaasRejectedEr
     """Tell whether the list no longer has a row whose update or deletion was rejected.
 
     :raises CpaasError: when the row or the table cannot be read for a reason that is not about the row
+    :raises NotSyncedError: as of ``is_proved_gone``
     """
     client = runtime.async_client
     table = await client.get_contact_table()
     key_maps = await asyncio.to_thread(_maps_of_list, runtime, table)
     finder = RowFinder(client, key_maps, {column.id: column.name for column in table.columns})
     find = finder.find_updated if updates else finder.find
-    return await find(row_id, rejection) is Presence.GONE
+    return is_proved_gone(await find(row_id, rejection), rejection)
 
 
 def _maps_of_list(runtime: TaskRuntime, table: ContactTable) -> list[KeyMap]:
@@ -204,8 +204,7 @@ def _maps_of_list(runtime: TaskRuntime, table: ContactTable) -> list[KeyMap]:
         return []
 
 
-@dataclass(frozen=True)
-class StoppableRequests:
+class StoppableRequests(Struct, frozen=True):
     """Makes requests until the task has to stop. A request that did not leave raises ``StoppedError``."""
 
     client: Client

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+
+from cpaas_provider._common.records import PrivateRecord
 
 CONTACTS_ALIAS = "cpaas contacts_changed"
 """The name of the asset alias through which a sync publishes that a list changed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContactSyncSpec:
+class ContactSyncSpec(PrivateRecord, frozen=True, kw_only=True):
     """A contact sync as its operator was given it. The operator's arguments explain each.
 
     :param source_summary: the source as Airflow shows it
     """
 
-    source: Any = field(repr=False)
+    source: Any
     source_summary: Any
     key: str | Sequence[str]
     columns: Sequence[str] | Mapping[str, Any] | None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.tasks.database.shared_database import check_database
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 DEFAULT_CATEGORY = "default"
 
 
-@dataclass(frozen=True)
-class StoredFrequencyCap:
+class StoredFrequencyCap(Struct, frozen=True, dict=True):
     """The messages of one send, counted for its category.
 
     :param limit: how many messages within how long; ``None`` counts them, and limits none

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+from cpaas_provider._common.records import PrivateRecord
 
 if TYPE_CHECKING:
     from cpaas_provider.sending.spec import OutcomeProbe, SendOutcome
@@ -12,8 +13,7 @@ if TYPE_CHECKING:
     from cpaas_provider.tasks.runtime import TaskRuntime
 
 
-@dataclass(frozen=True)
-class ReportOptions:
+class ReportOptions(PrivateRecord, frozen=True):
     """What an author says about the delivery reports of a send.
 
     :param operation: the operation as the service reports its delivery, ``None`` where it reports nothing
@@ -23,7 +23,7 @@ class ReportOptions:
     """
 
     operation: str | None = None
-    callback: str | None = field(default=None, repr=False)
+    callback: str | None = None
     external_ref: str | None = None
     track_recipients: bool = False
 

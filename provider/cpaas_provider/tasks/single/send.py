@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
+from msgspec import Struct
 
 from cpaas_provider.sending.errors import InvalidRequestError, NoRecipientsError
 from cpaas_provider.sending.journal.journal import Journal
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from cpaas_provider.tasks.runtime import TaskRuntime
 
 
-@dataclass(frozen=True)
-class SendOptions:
+class SendOptions(Struct, frozen=True):
     """What an author says about unknown outcomes, clears and runs.
 
     :param guards_run: whether backfills, catch-up runs and stale runs do not send

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from cpaas_provider.api.models.otp import OtpToken
@@ -56,8 +58,7 @@ class ToResolve(NamedTuple):
         return self._replace(accepted=self.accepted + counted)
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryCriteria:
+class DeliveryCriteria(Struct, frozen=True):
     """When the wait is over.
 
     :param expected: the number of recipients accepted
@@ -134,8 +135,7 @@ class DeliveryCriteria:
         return MISSED if expected - undelivered < needed else None
 
 
-@dataclass(frozen=True)
-class OtpCriteria:
+class OtpCriteria(Struct, frozen=True):
     """How a passcode is judged, by the sensor and the trigger alike.
 
     :param expires_in: minutes for which the code is valid, or ``None`` if only the status counts

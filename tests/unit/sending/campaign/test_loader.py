@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from decimal import Decimal
 from typing import Any
 
+import msgspec.structs
 import pytest
 
 from cpaas_provider.api.recipients.reader import AllowedRecipients
@@ -45,7 +45,7 @@ def test_member_of_another_channel_is_another_one() -> None:
         recipient.member
         for channel in (None, "sms", "whatsapp")
         for recipient in plan_from(
-            "08031200000", said=dataclasses.replace(said, body={**said.body, "channel": channel})
+            "08031200000", said=msgspec.structs.replace(said, body={**said.body, "channel": channel})
         ).not_sent()
     }
     assert len(members) == 2
@@ -105,7 +105,7 @@ def test_text_that_cannot_be_measured_has_unknown_pages() -> None:
 
 
 def test_recipient_outside_allowed_recipients_is_not_allowed() -> None:
-    reader = dataclasses.replace(
+    reader = msgspec.structs.replace(
         nigerian_reader(GREETING), allowed=AllowedRecipients("2348031200001", nigerian_reader(GREETING).read)
     )
     plan = plan_from("08031200000", "08031200001", said=message(), reader=reader)

@@ -14,10 +14,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
+
+from msgspec import Struct
 
 from cpaas_provider._common.local_files import create_text_file
 from cpaas_provider.api.values import missing_word
@@ -49,8 +50,7 @@ _FORMULA = "=+-@\t\r'"
 """A spreadsheet would compute a cell that begins with one of these."""
 
 
-@dataclass(frozen=True)
-class ExportFacts:
+class ExportFacts(Struct, frozen=True):
     """The first line of an exported file.
 
     :param secret: ``None`` if the map was exported without it

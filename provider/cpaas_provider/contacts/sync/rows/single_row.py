@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from cpaas_provider.api import errors as api_errors
 from cpaas_provider.api import operations
@@ -36,8 +38,8 @@ from cpaas_provider.contacts.sync.decisions import (
     undone,
 )
 from cpaas_provider.contacts.sync.rows.finder import (
-    Presence,
     RowFinder,
+    is_proved_gone,
     unstored_columns,
     unstored_reason,
 )
@@ -72,8 +74,7 @@ class Requests(Protocol):
         """Wait for ``seconds``, and raise ``StoppedError`` if the task has to stop."""
 
 
-@dataclass(frozen=True)
-class SingleRow:
+class SingleRow(Struct, frozen=True):
     """The result for the row.
 
     :param row_id: ``None`` if the outcome of its creation is unknown, or there is no row
@@ -104,8 +105,7 @@ def key_hash(key_map: KeyMap, key: Any) -> bytes:
     return key_map.hashes.of_key(texts)
 
 
-@dataclass(frozen=True)
-class RowUpsert:
+class RowUpsert(Struct, frozen=True):
     """Creates or updates one row of the list.
 
     :param owner: the task, as owner of the lease
@@ -183,8 +183,11 @@ class RowUpsert:
             lease.write([Change(intent, replace(intent, cell_hashes=None, fencing_token=None))])
             raise
         except api_errors.CpaasRejectedError as error:
-            is_gone = not creates and await self._is_gone(str(intent.row_id), error)
-            lease.write([Change(intent, None if is_gone else undone(decision, intent, before))])
+            is_gone = False
+            try:
+                is_gone = not creates and await self._is_gone(str(intent.row_id), error)
+            finally:
+                lease.write([Change(intent, None if is_gone else undone(decision, intent, before))])
             if not is_gone or self.rules.mode == "update":
                 raise
             return None
@@ -230,10 +233,7 @@ class RowUpsert:
 
     async def _is_gone(self, row_id: str, rejection: api_errors.CpaasRejectedError) -> bool:
         finder = RowFinder(_RowCalls(self.requests), [self.key_map], self.columns)
-        try:
-            return await finder.find_updated(row_id, rejection) is Presence.GONE
-        except (api_errors.CpaasError, StoppedError):
-            return False
+        return is_proved_gone(await finder.find_updated(row_id, rejection), rejection)
 
     def _unknown(self, why: str) -> SingleRow:
         if self.rules.on_unknown == "skip":
@@ -259,8 +259,7 @@ async def _renew(lease: Lease) -> None:
             log.warning("The lease on the contact list could not be renewed, the provider tries again: %s", error)
 
 
-@dataclass(frozen=True)
-class _RowCalls:
+class _RowCalls(Struct, frozen=True):
     """The requests of a task as methods, as those of a client."""
 
     requests: Requests

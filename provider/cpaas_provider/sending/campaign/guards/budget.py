@@ -7,6 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from msgspec import Struct
+
 from cpaas_provider.api.amounts import Amount, format_amount, known_cost, known_figure, to_decimal
 from cpaas_provider.sending.campaign.guards.advice import advise
 from cpaas_provider.sending.campaign.guards.spending import Spending
@@ -15,8 +17,7 @@ from cpaas_provider.sending.errors import SendingError
 _NOTHING = Decimal()
 
 
-@dataclass(frozen=True)
-class ReachedLimit:
+class ReachedLimit(Struct, frozen=True):
     """Where a campaign stopped.
 
     :param name: ``max_charge`` or ``min_balance``

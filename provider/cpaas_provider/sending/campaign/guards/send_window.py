@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from cpaas_provider.sending.errors import RetryLaterError
 
@@ -20,8 +21,7 @@ class OutsideSendWindowError(RetryLaterError):
     """The send window is closed for all recipients that are left."""
 
 
-@dataclass(frozen=True)
-class SendWindow:
+class SendWindow(Struct, frozen=True):
     """The hours in which recipients may be sent to. A window that closes before it opens lasts over midnight.
 
     The window is open whenever the recipient's clock shows a time in it. A time that a clock change repeats counts both
