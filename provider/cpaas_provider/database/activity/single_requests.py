@@ -15,6 +15,7 @@ from sqlalchemy import Connection, and_, func, select, update
 from cpaas_provider.database.activity.upsert import insert_into, upsert
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes
+from cpaas_provider.database.schema.base import has_conn_id
 
 PENDING = "pending"
 
@@ -48,7 +49,7 @@ def record_passcode_outcome(connection: Connection, conn_id: str, otp_id: str, o
     columns = passcodes.c
     is_unverified = and_(columns.otp_id == otp_id, columns.outcome != "verified")
     # The spelling of the task that requested it comes first: only that comparison uses the primary key.
-    for is_of_connection in (columns.conn_id == conn_id, func.lower(columns.conn_id) == conn_id.lower()):
+    for is_of_connection in (columns.conn_id == conn_id, has_conn_id(columns.conn_id, conn_id)):
         if connection.execute(
             update(passcodes).where(is_of_connection, is_unverified).values(outcome=outcome)
         ).rowcount:
