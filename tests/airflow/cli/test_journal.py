@@ -503,6 +503,7 @@ def test_purchase_resolved_as_sent_names_no_amount_that_was_not_bought(
     assert journal("resolve", "--sent", *single.ids, "--id", "buy-1", "--yes").status == 0
     done = single.run.change(amount=amount).clear().run_try()
     assert (done.state, done.result["id"], done.result["amount"]) == ("success", "buy-1", named)
+    assert done.result["network"] == (None if named is None else "MTN")
 
 
 class Single:

@@ -60,6 +60,7 @@ class AirtimePurchaseRow(Struct, frozen=True):
     """One purchase.
 
     :param reference: the provider's reference of the request
+    :param network: empty, and ``amount`` is ``None``, if the task does not know what it bought
     """
 
     conn_id: str
@@ -69,7 +70,7 @@ class AirtimePurchaseRow(Struct, frozen=True):
     task_id: str
     map_index: int
     network: str
-    amount: float
+    amount: float | None
     charge: float | None
     status: str
     bought_at: datetime
@@ -88,5 +89,9 @@ def purchases_with_status(connection: Connection, status: str, references: Itera
 
 
 def record_purchase(connection: Connection, purchase: AirtimePurchaseRow) -> None:
-    """Record a purchase. A later try of the task updates the row, but keeps the time of the purchase."""
-    upsert(connection, airtime_purchases, asdict(purchase), keep=("bought_at",))
+    """Record a purchase.
+
+    A later try of the task updates the row, but keeps the time of the purchase, and what only an earlier try knew.
+    """
+    keep = ("bought_at",) if purchase.amount is not None else ("bought_at", "network", "amount")
+    upsert(connection, airtime_purchases, asdict(purchase), keep=keep)
