@@ -58,7 +58,8 @@ FORMS += [int(ADA), float(ADA), "8030000001"]
 
 # What only looks like it: longer numbers, those of other countries, figures of their own, dates.
 OTHERS: list[Any] = [
-    {"raw": json.dumps({"id": "8030000001"})}, {"id": "1" + ADA}, {"id": ADA + "1"}, {"id": 8030000001}, {"timestamp": 8030000001}, {"of": 0.5},
+    {"raw": json.dumps({"id": "8030000001"})},
+    {"id": "1" + ADA}, {"id": ADA + "1"}, {"id": 8030000001}, {"timestamp": 8030000001}, {"of": 0.5},
     {"to": "+2348030000002"}, {"to": "+448030000001"}, {"to": "+44 803 000 0001"}, {"to": "0044 (0) 803-000-0001"},
     {"of": "for +1 (803) 0000001"}, {"of": "joann@example.com"}, {"at": "2026-05-01 12:00:00"},
 ]  # fmt: skip
