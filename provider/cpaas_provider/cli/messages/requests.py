@@ -202,6 +202,11 @@ class _CommandStop(StopSignal):
         cancel, self._cancel = self._cancel, None
         cancel()
 
+    @property
+    def reason(self) -> str:
+        """Why the command ends, as a sentence."""
+        return "The command was stopped."
+
     @contextlib.asynccontextmanager
     async def cancelling(self) -> AsyncIterator[None]:
         """Let a second signal cancel the task that runs this block."""
