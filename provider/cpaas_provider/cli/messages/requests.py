@@ -58,7 +58,7 @@ class Sent(Struct, frozen=True):
     """The result for the recipients of this run, whichever run with the same idempotency key sent to them.
 
     :param recipients: the number of recipients of this run that the service accepted
-    :param changed: to how many of them an earlier run sent other content
+    :param changed: the number of these that an earlier run sent other content to
     :param partly: why the service rejected some of the recipients
     """
 
