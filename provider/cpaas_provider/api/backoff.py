@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+from datetime import timedelta
+
+MAX_DEFERRAL = timedelta(hours=24)
+"""Longest time a task waits for Retry-After of the service, all waits together. A longer one is left to its retries."""
 
 _MAX_DOUBLINGS = 16
 

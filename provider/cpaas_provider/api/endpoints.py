@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from msgspec import Struct, field
 
 from cpaas_provider.api import errors
+from cpaas_provider.api.bounds import NETWORKS
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -55,6 +56,7 @@ class Echo(NamedTuple):
     :param is_number: whether it is a phone number, which may have another notation
     :param is_required: whether a response without it counts for nothing
     :param is_id: whether it is an id of the service. Two ids that differ in capitals are two, unless they are UUIDs
+    :param words: the words of the contract, in lower case, if only these count; empty if every text does
     """
 
     response: str
@@ -62,6 +64,7 @@ class Echo(NamedTuple):
     is_number: bool = False
     is_required: bool = False
     is_id: bool = False
+    words: frozenset[str] = frozenset()
 
 
 class Endpoint(Struct, Generic[T_co], frozen=True, dict=True):
@@ -121,6 +124,7 @@ _GONE = (404, 405, 410)
 REFERENCE = Echo("external_ref", "external_ref")
 """The author's or the provider's own reference, which an envelope may repeat beside the resource."""
 _RECIPIENT = Echo("recipient", "recipient", is_number=True)
+_NETWORK = Echo("network", "network", words=frozenset(name.lower() for name in NETWORKS))
 _OTP_ID = Echo("id", "id", is_id=True)
 _ROW_ID = Echo("row.id", "row_id", is_id=True)
 
@@ -194,7 +198,7 @@ BUY_AIRTIME: Endpoint[AirtimePurchase] = Endpoint(
     "airtime.AirtimePurchase",
     RetrySafety.PURCHASE,
     rejections=dict.fromkeys(_GONE, errors.CpaasOperationRemovedError),
-    echoes=(REFERENCE, _RECIPIENT),
+    echoes=(REFERENCE, _RECIPIENT, _NETWORK),
 )
 GET_CONTACT_TABLE: Endpoint[ContactTable] = Endpoint(
     "get_contact_table", "GET", "/lists/contact", "base.WireRequest", "contacts.ContactTable", RetrySafety.SAFE

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 from cpaas_provider.api.amounts import counted
-from cpaas_provider.cli.running import describe, guarded
-from cpaas_provider.cli.terminal import confirm, say, typed
+from cpaas_provider.cli.messages.campaign_database import describe_other_database
+from cpaas_provider.cli.running import FAILED, describe, guarded
+from cpaas_provider.cli.terminal import confirm, say, typed, warn
 from cpaas_provider.contacts.key_map.erasure import erase_entries
 from cpaas_provider.database import REVISIONS
 from cpaas_provider.database.database import Database, open_database
@@ -70,17 +71,22 @@ def cpaas_db_erase(args: Namespace) -> None:
         except Exception as error:  # noqa: BLE001 - what was not erased is still to be printed
             named = {}
             remaining.append(describe(error, "The search for what is left"))
+        other = describe_other_database(database)
     if named:
         tables = ", ".join(f"{table} ({counted(number, 'row')})" for table, number in named.items())
         say(
             f"Not erased: {tables}. These rows name the recipient in a name that you gave, such as a run id, or in an "
             "id that the service gave. Journals need it, so that a retry does not send again."
         )
+    if other:
+        warn(f"{other} That database was not searched. Run the command where [cpaas] database names it, too.")
     if remaining:
         failures = "\n".join(remaining)
         raise SystemExit(f"The database may still contain the recipient. Run the same command again.\n{failures}")
     if named:
         raise SystemExit("The database still contains the recipient, in names and ids that are not erased.")
+    if other:
+        raise SystemExit(FAILED)
 
 
 def _erase_from_maps(database: Database, recipient: str, region: str | None, matcher: RecipientMatcher) -> list[str]:

@@ -23,7 +23,7 @@ from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.database.schema.campaigns import campaign_values, campaigns, task_journals
 
 _PREFIX = "task/"
-_WRITES = "cpaas_writes"
+WRITES = "cpaas_writes"
 """Under this key a journal counts its writes, so that an older copy of the database is noticed."""
 
 _BATCH_ROWS = 500
@@ -91,7 +91,7 @@ class TaskJournal:
         """
         self._is_open = self._database.write(self._open)
         if self._is_open:
-            self.writes = int(self._state.get(_WRITES) or 0)
+            self.writes = int(self._state.get(WRITES) or 0)
         return self._is_open
 
     def get(self, key: str) -> Any:
@@ -111,7 +111,7 @@ class TaskJournal:
             if not self._is_open:
                 self._database.write(self._create)
                 self._is_open = True
-            self._state.set_all({key: value, _WRITES: self.writes + 1})
+            self._state.set_all({key: value, WRITES: self.writes + 1})
         except LeaseLostError:
             raise _replaced(self._opened_by) from None
         self.writes += 1

@@ -17,7 +17,7 @@ class CpaasRetryPolicy(RetryPolicy):
 
     * If the service rejected the request, the task fails without a retry.
     * If the outcome is unknown and a retry could act twice, the task fails without a retry.
-    * If the request was not sent, the task is retried after the time that the service asked for.
+    * If the request was not sent, the task is retried after the time that the service asked for, up to 24 hours.
     * After any other error, the task's own ``retries`` and ``retry_delay`` apply.
 
     It knows only the error of this try. A task that sends several messages is protected by
@@ -36,6 +36,7 @@ class CpaasRetryPolicy(RetryPolicy):
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
     ) -> RetryDecision:
         """Return the decision for an exception that ended a try."""
+        from cpaas_provider.api.backoff import MAX_DEFERRAL
         from cpaas_provider.api.errors import CpaasError
 
         errors = [error for error in _with_causes(exception) if isinstance(error, CpaasError)]
@@ -44,10 +45,10 @@ class CpaasRetryPolicy(RetryPolicy):
                 reason = f"{type(error).__name__}: a retry would not help, or could act twice"
                 return RetryDecision.fail(reason=reason)
         longest = max(errors, key=lambda error: error.retry_after or 0, default=None)
-        if longest is None or not longest.retry_after:
+        if longest is None or not 0 < (longest.retry_after or 0) <= MAX_DEFERRAL.total_seconds():
             return RetryDecision.default()
         return RetryDecision.retry(
-            delay=timedelta(seconds=longest.retry_after),
+            delay=timedelta(seconds=longest.retry_after or 0),
             reason=f"{type(longest).__name__}: the service asked to wait",
         )
 

@@ -45,7 +45,7 @@ class BuyAirtimeOperator(SendOperator):
         |---|---|
         | ``id`` | Id of the purchase. |
         | ``status`` | Status of the purchase, usually ``pending``. |
-        | ``network`` | Network of the phone. |
+        | ``network`` | Network of the phone. Null if what an earlier try bought is not known. |
         | ``amount`` | Amount bought, in the account's currency. Null if what an earlier try bought is not known. |
         | ``charge`` | Cost, in the account's currency. |
         | ``balance`` | Balance after the purchase, in the account's currency. |

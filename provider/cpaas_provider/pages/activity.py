@@ -141,7 +141,7 @@ def airtime_page(pages: Pages, request: Request, viewer: Viewer, days: str, befo
         request,
         "airtime.html",
         **account,
-        networks=sorted(by_network, key=lambda row: (-row.amount, row.network)),
+        networks=sorted(by_network, key=lambda row: (-(row.amount or 0), row.network)),
         purchases=[(row, _delivery(counts.get(row.reference))) for row in shown],
         days=shown_days,
         choices=DAYS,

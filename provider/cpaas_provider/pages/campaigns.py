@@ -8,9 +8,10 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import Connection, Select, func, select, tuple_
+from sqlalchemy import Connection, Select, select, tuple_
 
 from cpaas_provider.database.schema.activity import task_progress
+from cpaas_provider.database.schema.base import has_conn_id
 from cpaas_provider.delivery.campaigns import (
     LEFT_OUT,
     CampaignFigures,
@@ -138,7 +139,7 @@ def list_names(
     allowed = [dag_id for dag_id in sorted(dag_ids) if wanted.dag_id in (None, dag_id)]
     query = select(columns.started_at, columns.reference).where(columns.kind == kind, columns.dag_id.in_(allowed))
     if wanted.conn_id is not None:
-        query = query.where(func.lower(columns.conn_id) == wanted.conn_id.lower())
+        query = query.where(has_conn_id(columns.conn_id, wanted.conn_id))
     if wanted.first is not None:
         query = query.where(columns.started_at >= datetime.combine(wanted.first, time.min, UTC))
     if wanted.last is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
+from cpaas_provider.api.backoff import MAX_DEFERRAL
 from cpaas_provider.api.errors import CpaasError, CpaasNotSentError
 from cpaas_provider.sending import errors
 from cpaas_provider.tasks.airflow.context import SKIP_REASON_KEY
@@ -25,9 +26,6 @@ REPORT_KEY = "report"
 """The XCom with the report of a task that fails: what was sent, and what is unknown."""
 
 PARTIALLY_SENT = "An earlier try sent a request, or may have sent one. Its report is in the XCom `report`."
-
-MAX_DEFERRAL = timedelta(hours=24)
-"""Longest time a task waits for Retry-After of the service, all waits together."""
 
 RESUME_METHOD = "resume_after_wait"
 

@@ -117,6 +117,7 @@ class TestStatus:
         [
             ((), ["cpaas_default/crm", "cpaas_default/default", "other/default"]),
             (("--conn-id", "cpaas_default"), ["cpaas_default/crm", "cpaas_default/default"]),
+            (("--conn-id", "Cpaas_Default"), ["cpaas_default/crm", "cpaas_default/default"]),
             (("--map", "default"), ["cpaas_default/default", "other/default"]),
             (("--conn-id", "other", "--map", "crm"), []),
         ],

@@ -11,6 +11,7 @@ from cpaas_provider.database import REVISIONS
 from cpaas_provider.database.database import open_database
 from cpaas_provider.delivery.tracking.sent_requests import TrackedSend, record_send_started
 from tests.airflow.harness.command_line import CommandLine, CommandResult
+from tests.airflow.harness.task_runner import forget_campaign_database
 from tests.unit.delivery.report_builders import ADA, counts, outcomes, report, save_reports, token_for
 
 Call = Callable[..., CommandResult]
@@ -70,6 +71,22 @@ def test_erase_names_the_tables_that_keep_the_recipient_in_a_run_id(store: Call,
     assert "Not erased: cpaas_sends (1 row)." in done.out
     assert ADA not in done.out + done.err
     assert store("erase", "+2348030000009", "--yes").status == 0
+
+
+def test_erasure_where_tasks_use_another_database_does_not_claim_to_be_complete(
+    airflow: Call, store: Call, url: str, tmp_path: Path
+) -> None:
+    forget_campaign_database()
+    tasks = f"sqlite:///{tmp_path}/tasks.db"
+    added = airflow("cpaas", "suppressions", "add", "+2348030000009", AIRFLOW__CPAAS__DATABASE=tasks)
+    assert added.status == 0, added.err
+    with open_database(url) as database:
+        save_reports(database, report(ADA, "delivered", token=token_for()))
+    done = store("erase", f"+{ADA}", "--yes")
+    assert "Erased the recipient, read as a phone number of NG, from 2 rows." in done.out
+    assert (done.status, f"another database: {tasks}" in done.err) == (1, True)
+    assert airflow("cpaas", "db", "erase", f"+{ADA}", "--yes", AIRFLOW__CPAAS__DATABASE=tasks).status == 0
+    forget_campaign_database()
 
 
 def test_ambiguous_recipient_is_not_erased(store: Call) -> None:

@@ -123,6 +123,7 @@ class TestCampaigns:
         ("filters", "found"),
         [
             (("--conn-id", "other"), ["single"]),
+            (("--conn-id", "Other"), ["single"]),
             (("--dag-id", "dag"), ["spring"]),
             (("--dag-id", "dag", "--run-id", "another"), []),
             (("--since", "2026-01-01"), ["single", "spring"]),
@@ -198,6 +199,7 @@ class TestDeliveries:
             (("--outcome", "delivered"), 1),
             (("--outcome", "bounced"), 0),
             (("--conn-id", "shop"), 2),
+            (("--conn-id", "SHOP"), 2),
             (("--conn-id", "other"), 0),
             (("--dag-id", "dag"), 2),
             (("--dag-id", "another"), 0),

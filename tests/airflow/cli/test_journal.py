@@ -503,6 +503,7 @@ def test_purchase_resolved_as_sent_names_no_amount_that_was_not_bought(
     assert journal("resolve", "--sent", *single.ids, "--id", "buy-1", "--yes").status == 0
     done = single.run.change(amount=amount).clear().run_try()
     assert (done.state, done.result["id"], done.result["amount"]) == ("success", "buy-1", named)
+    assert done.result["network"] == (None if named is None else "MTN")
 
 
 class Single:
@@ -625,6 +626,9 @@ def test_list_and_show_name_the_next_probe_of_a_deferred_task(
     hint = journal("list").out
     assert f"At {until} a task continues, and looks for proof by itself (next_probe)" in hint
     assert "A campaign first sends to the remaining recipients." in hint
+    refused = journal("resolve", "--not-sent", *ids, "--yes")
+    assert (refused.status, "is deferred" in refused.err) == (1, True)
+    assert "To resolve them before, mark a deferred task failed first." in hint
     monkeypatch.setattr(OtpRecordProbe, "max_wait", timedelta())
     assert run.run_to_end()[-1].state == "failed"
     # No try follows by itself, so no probe does.

@@ -339,6 +339,42 @@ class TestIdempotencyKey:
         assert record["recipients"] == 2
         assert [len(task_runner.inbox_items("sms", digits(name))) for name in ("ada", "obi")] == [1, 1]
 
+    def test_result_is_of_the_recipients_of_this_run(self, keyed: Cli, task_runner: TaskRunner) -> None:
+        key = ("--idempotency-key", "monday")
+        first = one(sms(keyed, *key))
+        second = one(sms(keyed, *key, to=(phone("obi"),)))
+        assert (second["recipients"], second["sent_by_earlier_run"]) == (1, False)
+        assert set(first["references"]).isdisjoint(second["references"])
+        assert one(sms(keyed, *key)) == {**first, "sent_by_earlier_run": True}
+        both = one(sms(keyed, *key, to=(phone("ada"), phone("obi"))))
+        assert (both["recipients"], both["references"]) == (2, [*first["references"], *second["references"]])
+
+    def test_other_content_of_an_earlier_run_is_named_beside_a_recipient_added_later(
+        self, keyed: Cli, task_runner: TaskRunner
+    ) -> None:
+        sms(keyed, "--idempotency-key", "monday")
+        said = sms(keyed, "--idempotency-key", "monday", to=(phone("ada"), phone("obi")), text="Meet at one")
+        assert (said.status, one(said)["recipients"]) == (0, 2)
+        assert "An earlier run sent other content to 1 of 2 recipients." in said.err
+        texts = [task_runner.inbox_items("sms", digits(name))[0]["text"] for name in ("ada", "obi")]
+        assert texts == ["Meet at noon", "Meet at one"]
+
+    def test_suppressed_recipient_of_a_later_run_is_not_reported_as_sent_to(
+        self, keyed: Cli, task_runner: TaskRunner
+    ) -> None:
+        sms(keyed, "--idempotency-key", "monday")
+        assert keyed("suppressions", "add", phone("obi"), "--region", "NG").status == 0
+        said = sms(keyed, "--idempotency-key", "monday", to=(phone("obi"),))
+        assert (said.status, "on the suppression list, and no other" in said.err) == (1, True), said.out
+        assert "sent it" not in said.err
+
+    def test_rejected_recipients_are_counted_among_those_of_this_run(self, keyed: Cli, task_runner: TaskRunner) -> None:
+        sms(keyed, "--idempotency-key", "monday")
+        task_runner.sandbox.control("POST", "seed", {"refused_recipients": [digits("bad")]})
+        task_runner.sandbox.control(*setting(refused_recipients="leave_out"))
+        said = sms(keyed, "--idempotency-key", "monday", to=(phone("obi"), phone("bad")))
+        assert "The service accepted 1 of 2 recipients." in said.err
+
     def test_unknown_outcome_is_sent_again_only_on_demand(self, keyed: Cli, task_runner: TaskRunner) -> None:
         task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
         assert sms(keyed, "--idempotency-key", "monday").status == 3

@@ -151,6 +151,22 @@ def test_entries_are_not_added_to_another_database_than_that_of_tasks(
     assert find_suppressions([f"+{BEN}"], conn_id="any") == [None]
 
 
+def test_list_of_another_database_than_that_of_tasks_is_named_and_not_changed(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'another.db'}")
+        add_suppressions(f"+{ADA}")
+    assert cli("add", f"+{ADA}").status == 0
+    assert "another database" not in cli("list").err
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", f"sqlite:///{tmp_path / 'another.db'}")
+    listed = cli("list", "--recipient", f"+{BEN}")
+    assert (listed.status, "in another database: sqlite:///" in listed.err) == (0, True)
+    refused = cli("remove", f"+{ADA}")
+    assert (refused.status, "so nothing was removed" in refused.err) == (1, True)
+    assert find_suppressions(f"+{ADA}", conn_id="any") == ["opt_out"]
+
+
 def test_campaign_whose_reports_list_no_recipient_is_shown(cli: CommandLine) -> None:
     from cpaas_provider.database.database import open_database
     from tests.unit.delivery.report_builders import report, save_reports, start_send, token_for

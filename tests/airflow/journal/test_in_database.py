@@ -285,6 +285,27 @@ class TestCommands:
         ended = run.clear(drop_state=True).run_try()
         assert (ended.state, SMS.requests(task_runner)) == ("success", 1)
 
+    @pytest.mark.parametrize("journal_is", ["database", "task_state"])
+    def test_journal_in_another_database_is_no_empty_one(
+        self,
+        task_runner: TaskRunner,
+        journal: CommandLine,
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+        journal_is: str,
+    ) -> None:
+        SMS.lose(task_runner, "cut_after", times=1)
+        run = SMS.run(task_runner, unknown_timeout=0)
+        assert run.run_try().state == "failed"
+        place = (run.dag.dag_id, run.run_id, *run.dag.task_ids)
+        monkeypatch.setenv(DATABASE, f"sqlite:///{tmp_path}/other.db")
+        monkeypatch.setenv(JOURNAL, journal_is)
+        listed = journal("list", "--dag-id", run.dag.dag_id)
+        assert (listed.status, "No unresolved requests" in listed.out) == (1, False)
+        for said in (listed, journal("show", *place), journal("resolve", "--sent", *place, "--yes")):
+            assert said.status == 1
+            assert "is not in the database sqlite:///" in said.err
+
     def test_listing_omits_runs_that_were_deleted(self, task_runner: TaskRunner, journal: CommandLine) -> None:
         task_runner.sandbox.control(*fault("send_sms", "cut_after", times=1))
         run = SMS.run(task_runner, unknown_timeout=0)

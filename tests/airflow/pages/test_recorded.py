@@ -15,6 +15,7 @@ from cpaas_provider.database.schema.activity import airtime_purchases, passcodes
 from cpaas_provider.operators.airtime import BuyAirtimeOperator
 from cpaas_provider.operators.otp import RequestOtpOperator, VerifyOtpOperator
 from tests.airflow.harness.campaigns import limit_batches, rows, sms
+from tests.airflow.harness.command_line import CommandLine
 from tests.airflow.harness.task_runner import TaskRunner, fault
 from tests.airflow.harness.tries import Run, new_dag
 
@@ -116,6 +117,31 @@ def test_purchase_for_another_number_does_not_change_the_record_of_the_first(tas
         query = select(airtime_purchases.c.reference, airtime_purchases.c.amount)
         found = connection.execute(query.where(airtime_purchases.c.dag_id == dag.dag_id)).all()
     assert {row.reference: row.amount for row in found} == {first: 100, second: 200}
+
+
+@pytest.mark.parametrize("sequence", [(200,), (100, 200)], ids=["at-once", "after-a-clear"])
+def test_purchase_of_unknown_amount_is_recorded_and_keeps_an_amount_that_was_known(
+    task_runner: TaskRunner,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    sequence: tuple[int, ...],
+) -> None:
+    with new_dag() as dag:
+        BuyAirtimeOperator(task_id="buy", network="mtn", amount=100, recipient="+2348039990005")
+    run = Run(task_runner, dag)
+    task_runner.sandbox.control(*fault("buy_airtime", "cut_before", times=1))
+    assert run.run_try().state == "failed"
+    place = (dag.dag_id, run.run_id, "buy")
+    assert CommandLine(monkeypatch, capsys, "cpaas", "journal")("resolve", "--sent", *place, "--yes").status == 0
+    for amount in sequence:
+        done = run.change(amount=amount).clear().run_try()
+        assert done.state == "success", done.error
+    with open_database() as database, database.connect() as connection:
+        query = select(airtime_purchases).where(airtime_purchases.c.dag_id == dag.dag_id)
+        found = connection.execute(query).one()
+    expected = ("MTN", 100) if sequence[0] == 100 else ("", None)
+    assert (found.network, found.amount) == expected
+    assert found.reference == done.result["references"][0]
 
 
 def test_purchase_is_recorded_without_the_number(task_runner: TaskRunner) -> None:

@@ -71,6 +71,7 @@ ANOTHERS: list[tuple[str, Any]] = [
     ("send_sms", SMS | {"external_ref": "order-7", "data": {"external_ref": "order-8"}}),
     ("send_email", SMS | {"external_ref": "order-8"}),
     ("buy_airtime", {"id": "air-1", "status": "pending", "recipient": BOB}),
+    ("buy_airtime", {"id": "air-1", "status": "pending", "recipient": ADA, "network": "Glo"}),
     ("buy_airtime", {"id": "air-1", "status": "pending", "recipient": ADA, "external_ref": "order-8"}),
 ]
 
@@ -106,6 +107,8 @@ def test_answer_to_another_request_is_unknown(operation: str, body: Any) -> None
         ("send_sms", SMS | {"external_ref": "Order-7"}),
         ("send_sms", {"status": 200, "data": SMS, "external_ref": ""}),
         ("buy_airtime", {"id": "air-1", "status": "pending"}),
+        ("buy_airtime", {"id": "air-1", "status": "pending", "network": "mtn"}),
+        ("buy_airtime", {"id": "air-1", "status": "pending", "network": "MTN Nigeria"}),
         ("buy_airtime", {"id": "air-1", "status": "pending", "recipient": "08031234567", "external_ref": "order-7"}),
     ],
 )

@@ -41,6 +41,11 @@ def test_error_with_retry_after_is_retried_then(kind: type[errors.CpaasError]) -
     assert decide(kind("x", retry_after=90)) == (RetryAction.RETRY, timedelta(seconds=90))
 
 
+@pytest.mark.parametrize(("hours", "action"), [(24, RetryAction.RETRY), (25, RetryAction.DEFAULT)])
+def test_longer_wait_than_an_operator_obeys_is_the_task_s_own_to_retry(hours: int, action: RetryAction) -> None:
+    assert decide(errors.CpaasUnavailableError("x", retry_after=hours * 3600))[0] == action
+
+
 @pytest.mark.parametrize(
     "error",
     [

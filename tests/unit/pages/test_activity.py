@@ -54,7 +54,7 @@ def passcode(
 
 
 def purchase(
-    database: Database, reference: str, *, network: str = "MTN", dag_id: str = "d", amount: float = 100
+    database: Database, reference: str, *, network: str = "MTN", dag_id: str = "d", amount: float | None = 100
 ) -> None:
     row = AirtimePurchaseRow("shop", reference, dag_id, "run", "buy", -1, network, amount, 97.5, "pending", NOW)
     database.write(lambda connection: record_purchase(connection, row))
@@ -178,6 +178,14 @@ class TestAirtime:
         assert figures(page)["Network"] == "Glo"
         assert figures(page)["Delivery"] == "delivered"
         assert ADA not in page
+
+    def test_purchase_of_unknown_network_and_amount_is_shown(self, database: Database, reader: TestClient) -> None:
+        purchase(database, "a1")
+        purchase(database, "a2", network="", amount=None)
+        page = reader.get("/airtime").text
+        assert re.findall(r'<td class="lead">(\w+)</td>', page) == ["MTN", "unknown"]
+        shown = figures(page)
+        assert (shown["Network"], shown["Amount"]) == ("unknown", "\N{EN DASH}")
 
     def test_every_purchase_is_on_one_page(self, database: Database, reader: TestClient) -> None:
         for number in range(60):

@@ -28,7 +28,8 @@ Network = Literal["Airtel", "MTN", "Glo", "9mobile", "NTEL"]
 _NETWORK_BY_LOWER_CASE = {network.lower(): network for network in NETWORKS}
 
 
-def _network(value: object) -> object:
+def network_name(value: object) -> object:
+    """Return a network as the service writes its name; the value itself if it is none."""
     return _NETWORK_BY_LOWER_CASE.get(value.strip().lower(), value) if isinstance(value, str) else value
 
 
@@ -75,7 +76,7 @@ def _status_text(value: object) -> object:
 class BuyAirtimeRequest(WireRequest):
     """Body of ``POST /airtime/buy``."""
 
-    network: Annotated[Network, BeforeValidator(_network)]
+    network: Annotated[Network, BeforeValidator(network_name)]
     amount: Annotated[Number, Field(ge=SMALLEST_AMOUNT), BeforeValidator(_amount)]
     recipient: Msisdn
     callback: CallbackUrl | None = None

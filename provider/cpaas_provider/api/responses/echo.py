@@ -112,7 +112,7 @@ def _named(echo: Echo, record: Any, body: Any) -> Iterator[Any]:
 def _repeats(echo: Echo, value: Any, asked: str) -> bool:
     """Tell whether a value is what the request asked for, or is left out where it may be."""
     answered = "" if value is None else str(value).strip()
-    if not answered:
+    if not answered or (echo.words and answered.lower() not in echo.words):
         return not echo.is_required
     if whole := _WHOLE_FLOAT.fullmatch(answered):
         answered = whole[1]

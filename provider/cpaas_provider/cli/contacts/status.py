@@ -23,7 +23,8 @@ def cpaas_contacts_status(args: Namespace) -> None:
         chosen = [
             key_map
             for key_map in all_maps(database)
-            if args.conn_id in (None, key_map.facts.conn_id) and args.map_name in (None, key_map.facts.name)
+            if (args.conn_id is None or args.conn_id.lower() == key_map.facts.conn_id.lower())
+            and args.map_name in (None, key_map.facts.name)
         ]
         shown = [(key_map, overview.status_of(key_map, limit=args.limit)) for key_map in chosen]
     if args.output in READABLE:

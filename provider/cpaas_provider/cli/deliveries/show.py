@@ -18,6 +18,7 @@ from cpaas_provider.cli.terminal import READABLE, aside, print_lines, print_reco
 from cpaas_provider.database.activity.progress import CAMPAIGN
 from cpaas_provider.database.bulk import select_among
 from cpaas_provider.database.schema.activity import task_progress
+from cpaas_provider.database.schema.base import has_conn_id
 from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, sends
 from cpaas_provider.delivery.campaigns import (
     LEFT_OUT,
@@ -130,11 +131,16 @@ class _Filters(Struct, frozen=True):
 
     def conditions(self, table: Table) -> list[ColumnElement[bool]]:
         """Return the conditions for a query on a table of sends."""
-        return [*self.ids(table, "conn_id", "dag_id", "run_id"), *self.times(table.c.started_at)]
+        return [*self.connection(table), *self.runs(table), *self.times(table.c.started_at)]
 
-    def ids(self, table: Table, *names: str) -> list[ColumnElement[bool]]:
-        """Return the conditions on columns with ids."""
-        return [table.c[name] == value for name in names if (value := getattr(self, name)) is not None]
+    def connection(self, table: Table) -> list[ColumnElement[bool]]:
+        """Return the condition on the connection."""
+        return [] if self.conn_id is None else [has_conn_id(table.c.conn_id, self.conn_id)]
+
+    def runs(self, table: Table) -> list[ColumnElement[bool]]:
+        """Return the conditions on DAG and run."""
+        values = {"dag_id": self.dag_id, "run_id": self.run_id}
+        return [table.c[name] == value for name, value in values.items() if value is not None]
 
     def times(self, column: Any) -> list[ColumnElement[bool]]:
         """Return the conditions on a column with a time."""
@@ -251,7 +257,7 @@ def _read_deliveries(
 ) -> list[dict[str, Any]]:
     """Return the delivery status of recipients, newest change first."""
     query: Select[Any] = select(deliveries).where(
-        *filters.times(deliveries.c.updated_at), *filters.ids(deliveries, "conn_id")
+        *filters.times(deliveries.c.updated_at), *filters.connection(deliveries)
     )
     if reference is not None:
         # Deliveries are found by their campaign, which is indexed. Reference and message id are not.
@@ -268,7 +274,7 @@ def _read_deliveries(
                 )
             ),
         )
-    if of_sends := filters.ids(sends, "dag_id", "run_id"):
+    if of_sends := filters.runs(sends):
         query = query.where(deliveries.c.campaign.in_(select(sends.c.campaign).where(*of_sends)))
     if outcome is not None:
         query = query.where(deliveries.c.delivery_status == int(outcome))

@@ -21,6 +21,7 @@ from cpaas_provider.database.errors import CampaignChangedError, CampaignLockedE
 from cpaas_provider.database.leases import LeasedState
 from cpaas_provider.database.registry import CampaignKey, partition_count
 from cpaas_provider.database.task_journals import (
+    WRITES,
     TaskInstanceName,
     forget_journals,
     list_task_instances,
@@ -30,7 +31,7 @@ from cpaas_provider.database.task_journals import (
 from cpaas_provider.sending.journal.model import CAMPAIGN_MARKER, JOURNAL_KEY
 from cpaas_provider.sending.journal.resolution import NOTHING_CHANGED
 from cpaas_provider.sending.journal.segments import newest_series
-from cpaas_provider.sending.journal.store import CampaignMarker
+from cpaas_provider.sending.journal.store import CampaignMarker, JournalMarker
 from cpaas_provider.sending.journal.view import JournalView
 
 _OWNER = "airflow cpaas journal"
@@ -111,14 +112,17 @@ class DatabaseJournals:
         instance = msgspec.structs.replace(instance, campaign_taken=locked_by is not None)
         return msgspec.structs.replace(found, instance=instance, is_shared=True, locked_by=locked_by)
 
-    def read_task(self, instance: Instance, name: str | None) -> Found | None:
+    def read_task(self, instance: Instance, marker: JournalMarker | None) -> Found | None:
         """Return the journal of a task instance; ``None`` if the database has none with a request.
 
-        :param name: the name of the journal in the database; ``None`` for the newest one
-        :raises JournalError: when it cannot be read
+        :param marker: what the task state has in its place; ``None`` for the newest journal of the task instance
+        :raises JournalError: when it is not in this database, or cannot be read
         """
         try:
-            if name is None:
+            if marker is not None:
+                name = marker.name
+                self._check_complete(instance, marker)
+            else:
                 newest = newest_journal(self._opened(), _name_of(instance))
                 if newest is None or newest.try_number > instance.try_number:
                     return None
@@ -129,6 +133,23 @@ class DatabaseJournals:
             return self._read(instance, name, state)
         except DatabaseError as error:
             raise _unreadable(instance, error) from None
+
+    def _check_complete(self, instance: Instance, marker: JournalMarker) -> None:
+        """Raise if the database lacks writes of a journal, unless the whole journal was pruned.
+
+        :raises JournalError: when it does
+        """
+        database = self._opened()
+        writes = int(LeasedState(database, marker.name, _OWNER).get(WRITES) or 0)
+        others = recorded_databases(database, self._session).others if writes == 0 else []
+        if writes < marker.writes and (writes or others):
+            used = f" The workers use {' and '.join(others)}." if others else ""
+            raise JournalError(
+                f"The journal of task instance {instance} is not in the database {database.redacted_url}, which "
+                f"[cpaas] database names here, or a part of it is missing there.{used} {NOTHING_CHANGED} Run the "
+                "command where [cpaas] database names the database that has it. If the journal is lost for good, "
+                "`airflow cpaas journal forget` lets the task start again."
+            )
 
     def task_instances(self, asked: Mapping[str, str | None]) -> list[TaskInstanceName]:
         """Return the task instances that have a journal in the database, newest first.

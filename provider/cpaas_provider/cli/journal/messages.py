@@ -63,7 +63,7 @@ def what_to_do(unresolved: Sequence[tuple[Instance, RequestRecord]], next_probe:
     waiting = (
         f"At {next_probe} a task continues, and looks for proof by itself (next_probe): the record of a "
         "passcode, or a delivery report if the request had a callback URL. A campaign first sends to the remaining "
-        "recipients. Wait for it, or resolve them before.\n"
+        "recipients. Wait for it. To resolve them before, mark a deferred task failed first.\n"
         if next_probe
         else ""
     )

@@ -257,7 +257,7 @@ def _opened(instance: Instance, database: DatabaseJournals, session: Session) ->
         newest = newest_series(get, tries + 1)
         marker = JournalMarker.of(newest[1]) if newest else None
         if marker is not None or (newest is None and conf.get("cpaas", "journal", fallback=None) == "database"):
-            return database.read_task(instance, marker.name if marker else None)
+            return database.read_task(instance, marker)
         if newest is None:
             return None
         journal = JournalView.read(get, tries)

@@ -11,7 +11,7 @@ from typing import Any
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from sqlalchemy import Row, String, and_, cast, func, select
+from sqlalchemy import Row, String, and_, cast, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -22,6 +22,7 @@ from cpaas_provider.database.database import open_database
 from cpaas_provider.database.default_file import may_exist
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.activity import task_progress
+from cpaas_provider.database.schema.base import has_conn_id
 
 NOT_ASKED = (
     "The service has no operation that returns a balance. It reports the balance with each send and purchase. This is "
@@ -73,7 +74,7 @@ def _read_campaign_balances(conn_id: str | None) -> list[dict[str, Any]]:
     columns = task_progress.c
     query = select(task_progress).where(columns.kind == CAMPAIGN)
     if conn_id is not None:
-        query = query.where(func.lower(columns.conn_id) == conn_id.lower())
+        query = query.where(has_conn_id(columns.conn_id, conn_id))
     try:
         with open_database() as database, database.connect() as connection:
             rows = connection.execute(query.order_by(columns.started_at.desc()).limit(_MOST)).all()

@@ -41,12 +41,10 @@ def recorded_databases(database: Database | None, session: Session) -> RecordedD
     return RecordedDatabases(mine is not None and any(key.startswith(mine) for key in found), sorted(others))
 
 
-def refuse_other_database(database: Database | None, advice: str) -> None:
-    """End a command if the tasks of this Airflow use another database.
+def describe_other_database(database: Database | None) -> str | None:
+    """Return that the tasks of this Airflow use another database; ``None`` if none is recorded.
 
     :param database: the database of this machine, ``None`` if it has none
-    :param advice: what the command did not do, and how to do it all the same
-    :raises SystemExit: when they do
     """
     try:
         with create_session(scoped=False) as session:
@@ -56,13 +54,25 @@ def refuse_other_database(database: Database | None, advice: str) -> None:
             f"Airflow's database cannot be read ({type(error).__name__}). The command cannot check that tasks use the "
             "same provider database. It uses the database of this machine."
         )
-        return
-    if others:
-        used = "has none" if database is None else f"uses {database.redacted_url}"
-        raise SystemExit(
-            f"The tasks of this Airflow store campaigns and the suppression list in another database: "
-            f"{', '.join(others)}. This machine {used}. {advice} Set [cpaas] database to the same database everywhere."
-        )
+        return None
+    if not others:
+        return None
+    used = "has none" if database is None else f"uses {database.redacted_url}"
+    return (
+        f"The tasks of this Airflow store campaigns and the suppression list in another database: "
+        f"{', '.join(others)}. This machine {used}."
+    )
+
+
+def refuse_other_database(database: Database | None, advice: str) -> None:
+    """End a command if the tasks of this Airflow use another database.
+
+    :param database: the database of this machine, ``None`` if it has none
+    :param advice: what the command did not do, and how to do it all the same
+    :raises SystemExit: when they do
+    """
+    if other := describe_other_database(database):
+        raise SystemExit(f"{other} {advice} Set [cpaas] database to the same database everywhere.")
 
 
 def record_database(database: Database) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.errors import CpaasError
@@ -54,15 +55,17 @@ GRACE_SECONDS = 10.0
 
 
 class Sent(Struct, frozen=True):
-    """The result of this run and of earlier runs with the same idempotency key.
+    """The result for the recipients of this run, whichever run with the same idempotency key sent to them.
 
-    :param changed: whether an earlier run sent other content
+    :param recipients: the number of recipients of this run that the service accepted
+    :param changed: the number of these that an earlier run sent other content to
     :param partly: why the service rejected some of the recipients
     """
 
     outcome: SendOutcome
-    changed: bool = False
-    partly: str | None = None
+    recipients: int
+    changed: int
+    partly: str | None
 
 
 @dataclass
@@ -133,10 +136,14 @@ def run_request(
     outcome = state.outcome()
     if outcome.unknown_recipients:
         _end_unknown(spec.operation, outcome, key)
-    if outcome.suppressed and not outcome:
+    reached = [entry for entry in state.latest().values() if entry is not None and entry.state is State.ACCEPTED]
+    if outcome.suppressed and not reached:
         raise all_suppressed(outcome.suppressed)
-    changed = outcome.earlier and any(state.is_changed(entry) for entry in outcome.accepted)
-    return Sent(outcome, changed, partly)
+    # Earlier runs with the key may have sent to others, too.
+    references = {entry.reference for entry in reached}
+    accepted = tuple(entry for entry in outcome.accepted if entry.reference in references)
+    changed = sum(entry.number in earlier and state.is_changed(entry) for entry in reached)
+    return Sent(replace(outcome, accepted=accepted), len(reached), changed, partly)
 
 
 async def _run(
@@ -194,6 +201,11 @@ class _CommandStop(StopSignal):
         # would never end, and neither would the command. A third signal raises it all the same.
         cancel, self._cancel = self._cancel, None
         cancel()
+
+    @property
+    def reason(self) -> str:
+        """Why the command ends, as a sentence."""
+        return "The command was stopped."
 
     @contextlib.asynccontextmanager
     async def cancelling(self) -> AsyncIterator[None]:

@@ -79,13 +79,13 @@ def _send(name: str, kind: MessageKind, fields: Sequence[str], args: Namespace) 
         sent = run_request(spec, args, connection, database, tracking, suppressions=suppressions)
     result = request.result(sent.outcome)
     with after_sending(
-        f"The service accepted it for {counted(sent.outcome.sent, 'recipient')}, references: "
+        f"The service accepted it for {counted(sent.recipients, 'recipient')}, references: "
         f"{', '.join(result['references'])}."
     ):
         print_record(
             {
                 "id": result["id"],
-                "recipients": sent.outcome.sent,
+                "recipients": sent.recipients,
                 "not_allowed": sent.outcome.not_allowed,
                 "suppressed": sent.outcome.suppressed,
                 "charge": result["charge"],
@@ -99,9 +99,15 @@ def _send(name: str, kind: MessageKind, fields: Sequence[str], args: Namespace) 
         if sent.outcome.earlier:
             words = "An earlier run with this --idempotency-key sent it. Nothing was sent again."
             say(f"{words} The content was another one." if sent.changed else words, aside(args))
+        elif sent.changed:
+            say(
+                f"An earlier run sent other content to {sent.changed} of {counted(len(spec.recipients), 'recipient')}. "
+                "This content was not sent to them. To send it, use another --idempotency-key.",
+                aside(args),
+            )
     if sent.partly is not None:
         raise SystemExit(
-            f"{sent.partly} The service accepted {sent.outcome.sent} of {counted(len(spec.recipients), 'recipient')}. "
+            f"{sent.partly} The service accepted {sent.recipients} of {counted(len(spec.recipients), 'recipient')}. "
             "Correct the others and send to them alone."
         )
 

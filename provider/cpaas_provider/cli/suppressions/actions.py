@@ -16,7 +16,11 @@ from cpaas_provider._common.local_files import create_text_file
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.api.recipients.invalid import InvalidRecipientError
 from cpaas_provider.api.recipients.reader import RecipientReader, recipient_key
-from cpaas_provider.cli.messages.campaign_database import record_database, refuse_other_database
+from cpaas_provider.cli.messages.campaign_database import (
+    describe_other_database,
+    record_database,
+    refuse_other_database,
+)
 from cpaas_provider.cli.running import guarded
 from cpaas_provider.cli.terminal import aside, print_lines, say, to_iso_time, typed, warn
 from cpaas_provider.database.database import Database, open_database
@@ -47,11 +51,14 @@ def cpaas_suppressions_list(args: Namespace) -> None:
         lines = [_line(entry) for entry in islice(found, args.limit)]
         counts = table.counts()
         brakes = _brakes(database)
+        other = describe_other_database(database)
     print_lines(lines, args.output, copied=("recipient_hash",))
     total = sum(counts.values())
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(counts.items()))
     shown = f"Showing {len(lines):,} of " if len(lines) < total else ""
     say(f"{shown}{counted(total, 'entry', 'entries')}{f': {reasons}' if reasons else ''}.", aside(args))
+    if other:
+        warn(f"{other} Its entries are not shown.")
     for brake in brakes:
         what = "single sends" if is_of_single_sends(brake) else f"campaign {brake['campaign']}"
         warn(
@@ -88,7 +95,8 @@ def cpaas_suppressions_add(args: Namespace) -> None:
 @guarded
 def cpaas_suppressions_remove(args: Namespace) -> None:
     """Remove recipients, and print how many entries went."""
-    with _value_errors_shown():
+    with _value_errors_shown(), open_database() as database:
+        refuse_other_database(database, "A task would not see the removal, so nothing was removed.")
         removed = remove_suppressions(
             _read_recipients(args.recipients),
             reason=args.reason,

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, and_, func, select, update
 from cpaas_provider.database.activity.upsert import insert_into, upsert
 from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.schema.activity import airtime_purchases, passcodes
+from cpaas_provider.database.schema.base import has_conn_id
 
 PENDING = "pending"
 
@@ -48,7 +49,7 @@ def record_passcode_outcome(connection: Connection, conn_id: str, otp_id: str, o
     columns = passcodes.c
     is_unverified = and_(columns.otp_id == otp_id, columns.outcome != "verified")
     # The spelling of the task that requested it comes first: only that comparison uses the primary key.
-    for is_of_connection in (columns.conn_id == conn_id, func.lower(columns.conn_id) == conn_id.lower()):
+    for is_of_connection in (columns.conn_id == conn_id, has_conn_id(columns.conn_id, conn_id)):
         if connection.execute(
             update(passcodes).where(is_of_connection, is_unverified).values(outcome=outcome)
         ).rowcount:
@@ -59,6 +60,7 @@ class AirtimePurchaseRow(Struct, frozen=True):
     """One purchase.
 
     :param reference: the provider's reference of the request
+    :param network: empty, and ``amount`` is ``None``, if the task does not know what it bought
     """
 
     conn_id: str
@@ -68,7 +70,7 @@ class AirtimePurchaseRow(Struct, frozen=True):
     task_id: str
     map_index: int
     network: str
-    amount: float
+    amount: float | None
     charge: float | None
     status: str
     bought_at: datetime
@@ -87,5 +89,9 @@ def purchases_with_status(connection: Connection, status: str, references: Itera
 
 
 def record_purchase(connection: Connection, purchase: AirtimePurchaseRow) -> None:
-    """Record a purchase. A later try of the task updates the row, but keeps the time of the purchase."""
-    upsert(connection, airtime_purchases, asdict(purchase), keep=("bought_at",))
+    """Record a purchase.
+
+    A later try of the task updates the row, but keeps the time of the purchase, and what only an earlier try knew.
+    """
+    keep = ("bought_at",) if purchase.amount is not None else ("bought_at", "network", "amount")
+    upsert(connection, airtime_purchases, asdict(purchase), keep=keep)

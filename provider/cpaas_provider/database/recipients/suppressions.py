@@ -24,7 +24,7 @@ from cpaas_provider.database.recipients.hash_keys import (
     writing_hasher,
 )
 from cpaas_provider.database.recipients.locks import lock_for_writing
-from cpaas_provider.database.schema.base import REPORT_DIALECTS
+from cpaas_provider.database.schema.base import REPORT_DIALECTS, has_conn_id
 from cpaas_provider.database.schema.recipients import suppressions
 
 OPT_OUT, COMPLAINT, HARD_BOUNCE, INVALID_NUMBER = "opt_out", "complaint", "hard_bounce", "invalid_number"
@@ -283,7 +283,7 @@ def _forget_failures(connection: Connection, recipients: Sequence[str], where: M
 
     failed = and_(deliveries.c.recipient.in_(listed), deliveries.c.permanent_failure_at.is_not(None))
     if conn_id is not None:
-        failed = and_(failed, func.lower(deliveries.c.conn_id) == conn_id.lower())
+        failed = and_(failed, has_conn_id(deliveries.c.conn_id, conn_id))
     connection.execute(update(deliveries).where(failed).values(permanent_failure_at=None))
 
 

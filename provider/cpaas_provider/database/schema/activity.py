@@ -50,8 +50,9 @@ airtime_purchases = Table(
     Column("conn_id", String(250), primary_key=True),
     Column("reference", String(100), primary_key=True),
     *task_columns(),
+    # Empty if it is not known: a delivery report or a person established a purchase of other arguments.
     Column("network", String(40), nullable=False),
-    Column("amount", Float, nullable=False),
+    Column("amount", Float),
     Column("charge", Float),
     Column("status", String(50), nullable=False),
     Column("bought_at", UtcDateTime, nullable=False),

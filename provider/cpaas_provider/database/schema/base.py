@@ -17,6 +17,7 @@ from sqlalchemy import (
     Table,
     TextClause,
     TypeDecorator,
+    func,
 )
 from sqlalchemy.types import VARBINARY
 
@@ -53,6 +54,14 @@ def task_columns() -> list[Column[Any]]:
     """Return the columns that name a task instance."""
     ids = [Column(name, String(250), nullable=False) for name in ("dag_id", "run_id", "task_id")]
     return [*ids, Column("map_index", Integer, nullable=False)]
+
+
+def has_conn_id(column: ColumnElement[str], conn_id: str) -> ColumnElement[bool]:
+    """Return whether a column has the id of a connection, in upper or lower case.
+
+    Airflow reads one connection from the environment, in whatever case a DAG writes its id.
+    """
+    return func.lower(column) == func.lower(conn_id)
 
 
 def index_where(rows: ColumnElement[bool] | TextClause) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from cpaas_provider.database.bulk import batched
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.activity import passcodes
 from cpaas_provider.database.schema.all_tables import metadata
+from cpaas_provider.database.schema.campaigns import campaign_values
 from cpaas_provider.database.schema.delivery import deliveries, delivery_summaries, reports, requests
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import COMMIT_LAG
@@ -99,15 +100,17 @@ def find_remaining(database: Database, recipient: str, region: str | None = None
         if not texts or table in _ERASED_TABLES:
             continue
         for rows in _pages(database, table, select(*{*table.primary_key.columns, *(table.c[name] for name in texts)})):
-            named = sum(any(_is_named_in(matcher, getattr(row, name)) for name in texts) for row in rows)
+            # Journals have ids in lists.
+            field = "id" if table is campaign_values else None
+            named = sum(any(_is_named_in(matcher, getattr(row, name), field) for name in texts) for row in rows)
             if named:
                 remaining[table.name] = remaining.get(table.name, 0) + named
     return remaining
 
 
-def _is_named_in(matcher: RecipientMatcher, text: str | None) -> bool:
+def _is_named_in(matcher: RecipientMatcher, text: str | None, of_field: str | None) -> bool:
     if text and text.startswith(("{", "[")):
-        return matcher.in_body(text)
+        return matcher.in_body(text, of_field)
     return matcher.in_text(text, "id")
 
 

@@ -95,12 +95,16 @@ class RecipientMatcher(Struct, frozen=True):
             return False
         return any(self._is_in(reading, field) for reading in _readings(text))
 
-    def in_body(self, body: str) -> bool:
+    def in_body(self, body: str, of_field: str | None = None) -> bool:
         """Return whether JSON names the recipient, in any value or name of a field, however it is escaped.
 
         Its sender may have written anything. The caller decides what an error means, whatever its class.
+
+        :param of_field: the name of the field that every value is read as; ``None`` for its own
         """
-        return self._may_be_in(body) and any(self.in_text(text, field) for field, text in _texts(body))
+        if not self._may_be_in(body):
+            return False
+        return any(self.in_text(text, field if of_field is None else of_field) for field, text in _texts(body))
 
     def _may_be_in(self, text: str) -> bool:
         """Return quickly whether a text needs the full check. Most texts are about other recipients."""
@@ -237,9 +241,10 @@ def _texts(body: str, depth: int = _DEPTH, field: str = "") -> Iterator[tuple[st
         elif isinstance(value, list):
             pending += [(name, item) for item in value]
         elif isinstance(value, str):
-            yield name, value
             if depth and value.lstrip().startswith(("{", "[", '"')):
                 yield from _texts(value, depth - 1, name)
+            else:
+                yield name, value
 
 
 class _Pairs:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Row, and_, case, delete, exists, func, null, 
 from cpaas_provider.database.activity.progress import record_resolved
 from cpaas_provider.database.activity.upsert import insert_into
 from cpaas_provider.database.bulk import batched, insert_many, select_among
+from cpaas_provider.database.schema.base import has_conn_id
 from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import is_in_state
@@ -156,8 +157,7 @@ def record_repeated_purchase(connection: Connection, conn_id: str, reference: st
     """
     rows = deliveries.c
     # Reports on the webhook have the one id of its connection, however the DAG writes it.
-    is_of_connection = func.lower(rows.conn_id) == conn_id.lower()
-    is_duplicate = (rows.campaign == reference, is_of_connection, rows.status == DUPLICATE)
+    is_duplicate = (rows.campaign == reference, has_conn_id(rows.conn_id, conn_id), rows.status == DUPLICATE)
     changed = {**OF_REPEATED_PURCHASE, "updated_at": datetime.now(UTC)}
     connection.execute(update(deliveries).where(*is_duplicate).values(changed))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpaas_provider.api import operations
 from cpaas_provider.api.errors import CpaasRejectedError, CpaasUnknownOutcomeError
-from cpaas_provider.api.models.airtime import PurchaseOutcome
+from cpaas_provider.api.models.airtime import PurchaseOutcome, network_name
 from cpaas_provider.api.recipients.msisdn import Msisdn
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.sending.errors import InvalidRequestError, NoRecipientsError
@@ -131,7 +131,7 @@ class AirtimeSpec(SendSpec, frozen=True, kw_only=True):
         details = {
             "id": response.id,
             "status": response.status,
-            "network": response.network,
+            "network": response.network or network_name(self.network),
             "amount": self.amount,
             "charge": charge.amount if charge else None,
             "balance": charge.available_balance if charge else None,
@@ -166,13 +166,13 @@ class AirtimeRequest(SingleRequest, frozen=True):
     def result(self, outcome: SendOutcome) -> dict[str, Any]:
         """Return the purchase's id, status and cost."""
         bought = latest_result(outcome)
-        names = ("id", "status", "network", "charge", "balance", "refunded", "created_datetime")
-        # An earlier try may have bought it, when the amount was another. What a delivery report or a person established
-        # names no amount.
-        amount = self.amount if outcome.is_of_this_content else None
+        names = ("id", "status", "network", "amount", "charge", "balance", "refunded", "created_datetime")
+        # An earlier try may have bought it, when network and amount were others. What a delivery report or a person
+        # established names neither.
+        known = {"network": network_name(self.network), "amount": self.amount} if outcome.is_of_this_content else {}
+        bought = known | bought
         return {
             **{name: bought.get(name) for name in names},
-            "amount": bought.get("amount", amount),
             "references": [entry.reference for entry in outcome.accepted],
         }
 

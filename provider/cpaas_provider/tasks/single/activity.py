@@ -39,14 +39,14 @@ def _record_purchase(result: Mapping[str, Any], outcome: SendOutcome, runtime: T
     from cpaas_provider.delivery.tracking.sent_requests import record_repeated_purchase
 
     bought = outcome.latest
-    if bought is None or bought.state is not State.ACCEPTED or result["amount"] is None:
+    if bought is None or bought.state is not State.ACCEPTED:
         return
     purchase = AirtimePurchaseRow(
         runtime.conn_id,
         bought.reference,
         *runtime.place,
         network=str(result["network"] or "")[:40],
-        amount=float(result["amount"]),
+        amount=None if result["amount"] is None else float(result["amount"]),
         charge=result["charge"],
         status=str(result["status"] or "")[:50],
         bought_at=_moment(result["created_datetime"]) or datetime.now(UTC),

@@ -32,6 +32,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     record_requests,
     record_send_started,
 )
+from cpaas_provider.sending.journal.model import LogEntry, Result, Segment, State
 from tests.growth import LINEAR, growth
 from tests.unit.delivery.report_builders import (
     ADA,
@@ -57,6 +58,7 @@ FORMS += [int(ADA), float(ADA), "8030000001"]
 
 # What only looks like it: longer numbers, those of other countries, figures of their own, dates.
 OTHERS: list[Any] = [
+    {"raw": json.dumps({"id": "8030000001"})},
     {"id": "1" + ADA}, {"id": ADA + "1"}, {"id": 8030000001}, {"timestamp": 8030000001}, {"of": 0.5},
     {"to": "+2348030000002"}, {"to": "+448030000001"}, {"to": "+44 803 000 0001"}, {"to": "0044 (0) 803-000-0001"},
     {"of": "for +1 (803) 0000001"}, {"of": "joann@example.com"}, {"at": "2026-05-01 12:00:00"},
@@ -443,12 +445,28 @@ def test_passcode_whose_id_names_the_recipient_stays_counted_without_it(
     assert not any(ADA in name for name in left)
 
 
-@pytest.mark.parametrize(("message_id", "remaining"), [(f"m-+{ADA}", {"cpaas_campaign_values": 1}), (f"m-+{OBI}", {})])
+@pytest.mark.parametrize(
+    ("message_id", "remaining"),
+    [
+        (f"m-+{ADA}", {"cpaas_campaign_values": 1}),
+        (ADA, {"cpaas_campaign_values": 1}),
+        (f"m-+{OBI}", {}),
+        # A time in seconds, for example. It has the digits of a national number.
+        (ADA[3:], {}),
+    ],
+    ids=["made of the number", "the number", "of another number", "time"],
+)
+@pytest.mark.parametrize("is_single", [True, False], ids=["single", "campaign"])
 def test_journal_with_an_id_made_from_the_number_is_reported_as_remaining(
-    database: Database, message_id: str, remaining: dict[str, int]
+    database: Database, message_id: str, remaining: dict[str, int], *, is_single: bool
 ) -> None:
     state = LeasedState(database, "spring/0", "owner")
     database.write(state.acquire_within)
-    state.set("window", {"id": message_id})
+    extra = {"id": message_id} if is_single else None
+    result = Result(0, State.ACCEPTED, None if is_single else (message_id, 2.5, 97.5), extra=extra)
+    segment = Segment(
+        "key", "nonce", "send_sms", batches=[LogEntry(datetime.now(UTC), 1, 0, "body", [], [result]).as_text()]
+    )
+    state.set("cpaas_journal", segment.as_json())
     erase(database, f"+{ADA}")
     assert find_remaining(database, f"+{ADA}") == remaining
