@@ -88,7 +88,8 @@ def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedS
             raise ValueError(
                 f"send_result names more than {MAX_CAMPAIGNS:,} requests, more than one sensor can wait for."
             )
-    if not expected and not unknown_recipients and not without_count:
+    # Of those to resolve, the database has newer numbers.
+    if not expected and not unknown_recipients and not without_count and not to_resolve:
         raise ValueError(NOTHING_ACCEPTED)
     return AwaitedSends(
         tuple(campaigns),

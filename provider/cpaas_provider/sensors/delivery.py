@@ -134,7 +134,7 @@ class DeliverySensor(DeferrableSensor):
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Continue on a worker with the trigger's event."""
-        from cpaas_provider.triggers._polling.criteria import DONE, ERROR, FIGURES, MISSED, TIMED_OUT
+        from cpaas_provider.triggers._polling.criteria import DONE, ERROR, FIGURES, MISSED, NOTHING, TIMED_OUT
 
         event = event if isinstance(event, dict) else {}
         outcome = event.get("outcome")
@@ -142,7 +142,7 @@ class DeliverySensor(DeferrableSensor):
             raise AirflowFailException(str(event.get("message")))
         if event == {"outcome": TIMED_OUT}:
             raise AirflowSensorTimeout
-        if outcome not in (DONE, MISSED, TIMED_OUT) or not all(_is_count(event.get(name)) for name in FIGURES):
+        if outcome not in (DONE, MISSED, NOTHING, TIMED_OUT) or not all(_is_count(event.get(name)) for name in FIGURES):
             raise AirflowException("The trigger returned no delivery figures. A retry of the task waits again.")
         if outcome == TIMED_OUT:
             self._trigger_result = event
@@ -175,7 +175,7 @@ class DeliverySensor(DeferrableSensor):
 
     def _time_out(self, context: Context) -> dict[str, Any]:
         """End the wait after a last read, which may show the final result after all."""
-        from cpaas_provider.triggers._polling.criteria import DONE
+        from cpaas_provider.triggers._polling.criteria import TIMED_OUT
 
         snapshot = self._read_status(context) or self._snapshot
         result = self._criteria(snapshot.sent).evaluate_timeout(snapshot.counts) if snapshot else self._trigger_result
@@ -184,7 +184,7 @@ class DeliverySensor(DeferrableSensor):
             raise AirflowSensorTimeout(
                 f"{_ENDS['timed_out'].format(timeout=self.timeout)}The database could not be read."
             )
-        if result["outcome"] == DONE:
+        if result["outcome"] != TIMED_OUT:
             return self._conclude(context, result)
         raise AirflowSensorTimeout(self._failure(context, result))
 
@@ -237,7 +237,7 @@ class DeliverySensor(DeferrableSensor):
 
     def _failure(self, context: Context, result: Mapping[str, Any]) -> str:
         """Leave the report for tasks downstream, and return why the sensor fails."""
-        from cpaas_provider.triggers._polling.criteria import describe_figures
+        from cpaas_provider.triggers._polling.criteria import NOTHING, NOTHING_ACCEPTED, describe_figures
 
         try:
             report = self._report(result)
@@ -249,6 +249,8 @@ class DeliverySensor(DeferrableSensor):
             context["ti"].xcom_push(key=REPORT_KEY, value=report)
         except Exception as error:  # noqa: BLE001 - as above
             self.log.warning("The report could not be stored as XCom (%s).", type(error).__name__)
+        if result["outcome"] == NOTHING:
+            return NOTHING_ACCEPTED
         end = _ENDS[result["outcome"]].format(share=self.min_delivered, timeout=self.timeout)
         return end + describe_figures(result)
 

@@ -30,7 +30,7 @@ class DeliveryTrigger(DataTrigger):
     It fires one event, plain JSON:
 
     * ``{"outcome", "expected", "delivered", "undelivered", "in_flight", "unreported"}``, where the outcome is
-      ``done``, ``missed`` or ``timed_out``
+      ``done``, ``missed``, ``timed_out``, or ``nothing`` if there is no recipient to wait for
     * ``{"outcome": "timed_out"}``, if the database could never be read
     * ``{"outcome": "error", "message"}``, if the database has no reports, or no record of a reference
 

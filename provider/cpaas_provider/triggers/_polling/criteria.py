@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from cpaas_provider.delivery.tracking.counts import DeliveryCounts, SendCounts
 
 DONE, MISSED, TIMED_OUT, ERROR, NOT_FOUND = "done", "missed", "timed_out", "error", "not_found"
-NOTHING_ACCEPTED = "send_result names no accepted recipient, so there is no delivery to wait for."
+NOTHING = "nothing"
+"""The outcome of a wait for recipients none of which was accepted, or is of unknown outcome and to be waited for."""
+NOTHING_ACCEPTED = (
+    "send_result names no accepted recipient, so there is no delivery to wait for. Recipients of unknown outcome are "
+    "waited for only with wait_for_unknown=True."
+)
 FIGURES = ("expected", "delivered", "undelivered", "in_flight", "unreported")
 
 _ROUNDING = 1e-9
@@ -75,7 +80,7 @@ class DeliveryCriteria(Struct, frozen=True):
         """Return the criteria that also count the recipients of sends that are named by their references alone.
 
         :param recipients: by reference, the number of recipients that the database has recorded as accepted
-        :raises ValueError: when it has no record of one of them, or of a recipient, with a message for a DAG author
+        :raises ValueError: when it has no record of one of them, with a message for a DAG author
         """
         if not references:
             return self
@@ -85,10 +90,7 @@ class DeliveryCriteria(Struct, frozen=True):
                 "to wait for is unknown. Give the operator's .output instead of references. If sender and sensor do "
                 "not share one database, set [cpaas] database to the same database for both."
             )
-        expected = self.expected + sum(recipients[name] for name in references)
-        if not expected and not self.unknown:
-            raise ValueError(NOTHING_ACCEPTED)
-        return replace(self, expected=expected)
+        return replace(self, expected=self.expected + sum(recipients[name] for name in references))
 
     def with_resolutions(self, before: Iterable[ToResolve], after: Iterable[ToResolve]) -> DeliveryCriteria:
         """Return the criteria with other numbers for campaigns that they count.
@@ -116,7 +118,10 @@ class DeliveryCriteria(Struct, frozen=True):
         return f"The wait continues. {describe_figures(self.summary(counts))}"
 
     def evaluate(self, counts: DeliveryCounts) -> dict[str, Any] | None:
-        """Return how the wait ended, ``done`` or ``missed``, with the figures; ``None`` while it continues."""
+        """Return how the wait ended, with the figures; ``None`` while it continues.
+
+        The outcome is ``done``, ``missed``, or ``nothing`` if there is no recipient to wait for.
+        """
         summary = self.summary(counts)
         outcome = self._outcome(**summary)
         return {"outcome": outcome, **summary} if outcome else None
@@ -126,6 +131,8 @@ class DeliveryCriteria(Struct, frozen=True):
         return self.evaluate(counts) or {"outcome": TIMED_OUT, **self.summary(counts)}
 
     def _outcome(self, expected: int, delivered: int, undelivered: int, in_flight: int, unreported: int) -> str | None:
+        if not expected:
+            return NOTHING
         if self.min_delivered is None:
             return None if in_flight or unreported else DONE
         # However small the share, it is not reached before a message is delivered.

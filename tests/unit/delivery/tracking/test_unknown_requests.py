@@ -6,6 +6,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 from sqlalchemy import select, update
 
 from cpaas_provider.database.activity.progress import CAMPAIGN, RUNNING, RecordedTask, record_progress
@@ -300,6 +301,7 @@ def test_time_to_count_unknown_requests_grows_with_their_number(database: Databa
 
 
 UNKNOWN = SentRequest("lost", 2, state=RequestState.UNKNOWN, unknown=2)
+ALL_UNKNOWN = {"reference": "spring", "sent": 0, "unknown_recipients": 2, "delivery_reports": "callback"}
 PLACE = ("dag", "run", "send", -1)
 
 
@@ -425,6 +427,61 @@ class TestStatesOfRequests:
         trigger = sensor._trigger(dt.datetime.now(dt.UTC).isoformat())
         assert [event.payload async for event in trigger.run()] == [trigger_result("done", 1, 1, 0, 0, 0)]
         assert sensor.poke({})
+
+    @pytest.fixture
+    def all_unknown(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
+        """A campaign of which the service is known to have accepted nothing: the outcome of its request is unknown."""
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
+        start_send(database)
+        save_requests(database, UNKNOWN)
+        finish_send(database, expected=0)
+        return database
+
+    @pytest.mark.parametrize("send_result", ["spring", ALL_UNKNOWN])
+    async def test_sensor_waits_for_unknown_recipients_alone(self, all_unknown: Database, send_result: Any) -> None:
+        sensor = DeliverySensor(task_id="wait", send_result=send_result, wait_for_unknown=True, deferrable=False)
+        trigger = sensor._trigger(dt.datetime.now(dt.UTC).isoformat())
+        assert [event.payload async for event in trigger.run()] == [trigger_result("timed_out", 2, 0, 0, 0, 2)]
+        assert sensor.poke({}) is False
+        save_reports(
+            all_unknown, *(report(one, "failed", token=token_for(OBI, UMA, reference="lost")) for one in (OBI, UMA))
+        )
+        assert [event.payload async for event in trigger.run()] == [trigger_result("done", 2, 0, 2, 0, 0)]
+        assert sensor.poke({})
+
+    @pytest.mark.parametrize("send_result", ["spring", ALL_UNKNOWN])
+    @pytest.mark.parametrize("is_resolved", [True, False])
+    async def test_sensor_of_a_campaign_without_accepted_recipients_fails_and_names_the_unknown_ones(
+        self, all_unknown: Database, send_result: Any, *, is_resolved: bool
+    ) -> None:
+        """Also if a person found that its unknown recipients were not sent to."""
+        if is_resolved:
+            resolve(all_unknown, RequestState.NOT_SENT)
+        sensor = DeliverySensor(task_id="wait", send_result=send_result, wait_for_unknown=is_resolved, deferrable=False)
+        trigger = sensor._trigger(dt.datetime.now(dt.UTC).isoformat())
+        assert [event.payload async for event in trigger.run()] == [trigger_result("nothing", 0, 0, 0, 0, 0)]
+        with pytest.raises(AirflowFailException, match="wait_for_unknown=True"):
+            sensor.poke({})
+
+    async def test_sensor_fails_alike_if_the_last_unknown_recipients_are_resolved_as_not_sent_while_it_waits(
+        self, all_unknown: Database
+    ) -> None:
+        sensor = DeliverySensor(task_id="wait", send_result="spring", wait_for_unknown=True, deferrable=False)
+        assert sensor.poke({}) is False
+        resolve(all_unknown, RequestState.NOT_SENT)
+        for process in (sensor, DeliverySensor(task_id="wait", send_result="spring", deferrable=False)):
+            with pytest.raises(AirflowFailException, match="no accepted recipient"):
+                process.poke({})
+
+    @pytest.mark.parametrize("send_result", ["spring", ALL_UNKNOWN])
+    async def test_sensor_waits_for_unknown_recipients_that_were_resolved_as_sent_before_it_began(
+        self, all_unknown: Database, send_result: Any
+    ) -> None:
+        resolve(all_unknown, RequestState.ACCEPTED)
+        sensor = DeliverySensor(task_id="wait", send_result=send_result, deferrable=False)
+        trigger = sensor._trigger(dt.datetime.now(dt.UTC).isoformat())
+        assert [event.payload async for event in trigger.run()] == [trigger_result("timed_out", 2, 0, 0, 0, 2)]
+        assert sensor.poke({}) is False
 
     def test_sensor_on_a_worker_follows_a_resolution(self, partly_unknown: Database) -> None:
         result = {"reference": "spring", "sent": 1, "unknown_recipients": 2, "delivery_reports": "callback"}
