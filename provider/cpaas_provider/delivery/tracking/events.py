@@ -370,7 +370,7 @@ def _record_batch(connection: Connection, kind: str, conn_id: str, since: dateti
     _assign_batch(connection, column, NO_BATCH, and_(waiting, deliveries.c.updated_at < since))
     _assign_batch(connection, column, batch, and_(waiting, deliveries.c.updated_at >= since))
     by_campaign = (
-        select(deliveries.c.campaign, func.count().label("recipients"))
+        select(deliveries.c.campaign, func.count(deliveries.c.recipient.distinct()).label("recipients"))
         .where(BATCHED[kind].condition, column == batch)
         .group_by(deliveries.c.campaign)
     )

@@ -24,6 +24,7 @@ from cpaas_provider.delivery.tracking.events import (
 )
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_resolution, record_states
 from cpaas_provider.sensors.delivery import DeliverySensor
+from cpaas_provider.sources.base import Row
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.report_builders import (
@@ -122,6 +123,25 @@ class TestMessagesFailedEvent:
         assert [event.facts for event in failed_events(database)] == [{"recipients": 1}]
         with DeliveryEventSource("spring").open() as table:
             assert [row.values for row in table.rows(["recipient"])] == [(f"+{OBI}",)]
+
+    def test_recipient_that_failed_in_two_accepted_requests_is_listed_and_counted_once(
+        self, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
+        start_send(database)
+        save_requests(database, SentRequest("first", 2), SentRequest("second", 1))
+        save_reports(
+            database,
+            *(report(one, "failed", token=token_for(ADA, OBI, reference="first")) for one in (ADA, OBI)),
+            report(ADA, "bounced", token=token_for(ADA, reference="second")),
+        )
+        finish_send(database, expected=3)
+        (event,) = failed_events(database)
+        assert event.facts == {"recipients": 2}
+        for key in ("spring", event.key, str(event.batch)):
+            with DeliveryEventSource(key).open() as table:
+                rows = [row.values for row in table.rows(["recipient", "status"]) if isinstance(row, Row)]
+            assert rows == [(f"+{ADA}", "bounced"), (f"+{OBI}", "failed")]
 
     def test_failures_of_an_unknown_request_are_published_once_the_task_has_ended(self, database: Database) -> None:
         start_send(database)
