@@ -78,12 +78,12 @@ def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedS
             first_days.append((names[0], day))
         if recipients is None:
             without_count.extend(names)
-            to_resolve += [ToResolve(name, 0, 0, is_reference=True) for name in names if wait_for_unknown]
+            to_resolve += [ToResolve(name, 0, 0, waits_for_unknown=True) for name in names if wait_for_unknown]
         else:
             expected += recipients
             unknown_recipients += open_recipients
             if isinstance(entry, Mapping) and entry.get("reference") and _unknown_recipients(entry):
-                to_resolve.append(ToResolve(names[0], recipients, open_recipients))
+                to_resolve.append(ToResolve(names[0], recipients, open_recipients, wait_for_unknown))
         if len(campaigns) > MAX_CAMPAIGNS:
             raise ValueError(
                 f"send_result names more than {MAX_CAMPAIGNS:,} requests, more than one sensor can wait for."

@@ -44,8 +44,8 @@ class DeliveryTrigger(DataTrigger):
     :param without_count: those of ``campaigns`` whose recipients ``expected`` does not count. The database has their
         number
     :param to_resolve: those of ``campaigns`` that had recipients of unknown outcome, each with its numbers of
-        recipients accepted and of unknown outcome to wait for. The database has newer ones. A fourth value is whether
-        it is one of ``without_count`` whose recipients of unknown outcome are waited for
+        recipients accepted and of unknown outcome to wait for, and whether the latter are waited for. The database has
+        newer numbers
     """
 
     campaigns: list[str]

@@ -40,21 +40,20 @@ class ToResolve(NamedTuple):
 
     :param accepted: the number of recipients accepted
     :param unknown: the number of recipients of unknown outcome to wait for
-    :param is_reference: whether it is named by its reference alone, and its recipients of unknown outcome, whose number
-        the database has, are waited for
+    :param waits_for_unknown: whether recipients of unknown outcome are waited for, also if there are none now
     """
 
     campaign: str
     accepted: int
     unknown: int
-    is_reference: bool = False
+    waits_for_unknown: bool = False
 
     def now(self, send: SendCounts | None, counts: DeliveryCounts | None) -> ToResolve:
         """Return the same campaign with the numbers that the database has, as far as it knows them."""
         if send is None or send.accepted is None or send.unknown is None:
             return self
         # Recipients with a report are among ``counts``, and no longer among those without one.
-        unknown = send.unknown + (counts.unknown if counts else 0) if self.unknown or self.is_reference else 0
+        unknown = send.unknown + (counts.unknown if counts else 0) if self.waits_for_unknown else 0
         return self._replace(accepted=send.accepted, unknown=unknown)
 
     def with_references(self, references: Collection[str], recipients: Mapping[str, int]) -> ToResolve:

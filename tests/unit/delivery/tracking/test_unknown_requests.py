@@ -395,7 +395,7 @@ class TestStatesOfRequests:
     async def test_sensor_no_longer_waits_for_a_request_that_is_resolved_as_not_sent(
         self, partly_unknown: Database
     ) -> None:
-        waiting: dict[str, Any] = {"to_resolve": [["spring", 1, 2]], "unknown_recipients": 2}
+        waiting: dict[str, Any] = {"to_resolve": [["spring", 1, 2, True]], "unknown_recipients": 2}
         assert await poll_trigger(accepted=1, **waiting) == trigger_result("timed_out", 3, 1, 0, 0, 2)
         assert resolve(partly_unknown, RequestState.NOT_SENT) == "spring"
         assert await poll_trigger(accepted=1, **waiting) == trigger_result("done", 1, 1, 0, 0, 0)
@@ -479,9 +479,11 @@ class TestStatesOfRequests:
             resolve(all_unknown, RequestState.NOT_SENT)
         sensor = DeliverySensor(task_id="wait", send_result=send_result, wait_for_unknown=is_resolved, deferrable=False)
         trigger = sensor._trigger(dt.datetime.now(dt.UTC).isoformat())
-        assert [event.payload async for event in trigger.run()] == [trigger_result("nothing", 0, 0, 0, 0, 0)]
-        with pytest.raises(AirflowFailException, match="wait_for_unknown=True"):
-            sensor.poke({})
+        events = [event.payload async for event in trigger.run()]
+        assert events == [trigger_result("nothing", 0, 0, 0, 0, 0)]
+        for end in (lambda: sensor.execute_complete({}, events[0]), lambda: sensor.poke({})):
+            with pytest.raises(AirflowFailException, match="wait_for_unknown=True"):
+                end()
 
     async def test_sensor_fails_alike_if_the_last_unknown_recipients_are_resolved_as_not_sent_while_it_waits(
         self, all_unknown: Database
