@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from cpaas_provider.sensors._delivery_status import DeliverySnapshot
     from cpaas_provider.sensors._send_result import AwaitedSends
-    from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
     from cpaas_provider.triggers.delivery import DeliveryTrigger
 
 # On the triggerer one cheap query serves all waiting sensors. On a worker each sensor makes its own.
@@ -126,7 +125,7 @@ class DeliverySensor(DeferrableSensor):
         snapshot = self._read_status(context)
         if snapshot is None:
             return False
-        criteria = self._criteria(snapshot.sent)
+        criteria = snapshot.sent.criteria
         if result := criteria.evaluate(snapshot.counts):
             return PokeReturnValue(is_done=True, xcom_value=self._conclude(context, result))
         self._log_progress(criteria.describe(snapshot.counts))
@@ -163,14 +162,14 @@ class DeliverySensor(DeferrableSensor):
         sent = self._snapshot.sent if self._snapshot else self._parse_send_result()
         return DeliveryTrigger(
             campaigns=list(sent.campaigns),
-            expected=sent.expected,
+            expected=sent.criteria.expected,
             min_delivered=self.min_delivered,
             deadline=deadline,
             poke_interval=self.poke_interval,
             unknown=list(sent.unknown),
-            unknown_recipients=sent.unknown_recipients,
-            without_count=list(sent.without_count),
-            to_resolve=list(map(list, sent.to_resolve)),
+            unknown_recipients=sent.criteria.unknown,
+            without_count=list(sent.criteria.without_count),
+            to_resolve=list(map(list, sent.criteria.to_resolve)),
         )
 
     def _time_out(self, context: Context) -> dict[str, Any]:
@@ -178,7 +177,7 @@ class DeliverySensor(DeferrableSensor):
         from cpaas_provider.triggers._polling.criteria import TIMED_OUT
 
         snapshot = self._read_status(context) or self._snapshot
-        result = self._criteria(snapshot.sent).evaluate_timeout(snapshot.counts) if snapshot else self._trigger_result
+        result = snapshot.sent.criteria.evaluate_timeout(snapshot.counts) if snapshot else self._trigger_result
         if result is None:
             self._require_results_file("DatabaseError")
             raise AirflowSensorTimeout(
@@ -212,14 +211,11 @@ class DeliverySensor(DeferrableSensor):
         from cpaas_provider.sensors._send_result import parse_send_result
 
         try:
-            return parse_send_result(self.send_result, wait_for_unknown=self.wait_for_unknown)
+            return parse_send_result(
+                self.send_result, min_delivered=self.min_delivered, wait_for_unknown=self.wait_for_unknown
+            )
         except ValueError as error:
             raise AirflowFailException(str(error)) from None
-
-    def _criteria(self, sent: AwaitedSends) -> DeliveryCriteria:
-        from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
-
-        return DeliveryCriteria(sent.expected, self.min_delivered, sent.unknown_recipients)
 
     def _conclude(self, context: Context, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a wait that reached its goal; fail the task for good where it no longer can."""

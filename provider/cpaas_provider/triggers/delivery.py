@@ -60,15 +60,14 @@ class DeliveryTrigger(DataTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, and yield the event."""
-        criteria = DeliveryCriteria(self.expected, self.min_delivered, self.unknown_recipients)
-        waiter = DeliveryWaiter(
-            self.campaigns,
-            criteria,
-            self.poke_interval,
-            self.unknown,
-            self.without_count,
-            [ToResolve(*numbers) for numbers in self.to_resolve],
+        criteria = DeliveryCriteria(
+            self.expected,
+            self.min_delivered,
+            self.unknown_recipients,
+            tuple(self.without_count),
+            tuple(ToResolve(*numbers) for numbers in self.to_resolve),
         )
+        waiter = DeliveryWaiter(self.campaigns, criteria, self.poke_interval, self.unknown)
         deadline = datetime.fromisoformat(self.deadline)
         try:
             result = await DeliveryPoller.wait(_POLLER_KEY, waiter, deadline, LAST_READ_SECONDS)

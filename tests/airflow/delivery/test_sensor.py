@@ -480,7 +480,7 @@ class TestParseSendResult:
         from cpaas_provider.sensors._send_result import parse_send_result
 
         found = parse_send_result(given)
-        return found.campaigns, found.expected
+        return found.campaigns, found.criteria.expected
 
     def test_requests_of_unknown_outcome_are_waited_for_but_not_expected(self) -> None:
         assert self.read(single("a", recipients=3, unknown=2, unknown_references=["b"])) == (("a", "b"), 3)

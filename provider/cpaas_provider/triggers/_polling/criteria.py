@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -56,11 +56,6 @@ class ToResolve(NamedTuple):
         unknown = send.unknown + (counts.unknown if counts else 0) if self.waits_for_unknown else 0
         return self._replace(accepted=send.accepted, unknown=unknown)
 
-    def with_references(self, references: Collection[str], recipients: Mapping[str, int]) -> ToResolve:
-        """Return the same campaign with the number by which ``DeliveryCriteria.with_references`` counts it."""
-        counted = recipients[self.campaign] if self.campaign in references else 0
-        return self._replace(accepted=self.accepted + counted)
-
 
 class DeliveryCriteria(Struct, frozen=True):
     """When the wait is over.
@@ -69,38 +64,49 @@ class DeliveryCriteria(Struct, frozen=True):
     :param min_delivered: the share of them that must be delivered, above 0 and up to 1; ``None`` to wait until each of
         them has a final status, delivered or not
     :param unknown: the number of recipients of unknown outcome to wait for, too
+    :param without_count: the campaigns whose recipients ``expected`` does not count yet: references given as text
+    :param to_resolve: those of the campaigns that had recipients of unknown outcome, whether to wait for them or not,
+        and those without a number, if recipients of unknown outcome are waited for
     """
 
     expected: int
     min_delivered: float | None = None
     unknown: int = 0
+    without_count: tuple[str, ...] = ()
+    to_resolve: tuple[ToResolve, ...] = ()
 
-    def with_references(self, references: Collection[str], recipients: Mapping[str, int]) -> DeliveryCriteria:
-        """Return the criteria that also count the recipients of sends that are named by their references alone.
+    def with_references(self, recipients: Mapping[str, int]) -> DeliveryCriteria:
+        """Return the criteria that also count the recipients of the campaigns without a count.
 
         :param recipients: by reference, the number of recipients that the database has recorded as accepted
         :raises ValueError: when it has no record of one of them, with a message for a DAG author
         """
-        if not references:
-            return self
-        if missing := len(set(references) - recipients.keys()):
+        if missing := len(set(self.without_count) - recipients.keys()):
             raise ValueError(
-                f"The database has no record of {missing} of {len(references)} references, so the number of recipients "
-                "to wait for is unknown. Give the operator's .output instead of references. If sender and sensor do "
-                "not share one database, set [cpaas] database to the same database for both."
+                f"The database has no record of {missing} of {len(self.without_count)} references, so the number of "
+                "recipients to wait for is unknown. Give the operator's .output instead of references. If sender and "
+                "sensor do not share one database, set [cpaas] database to the same database for both."
             )
-        return replace(self, expected=self.expected + sum(recipients[name] for name in references))
+        counted = {name: recipients[name] for name in self.without_count}
+        to_resolve = tuple(
+            send._replace(accepted=send.accepted + counted.get(send.campaign, 0)) for send in self.to_resolve
+        )
+        expected = self.expected + sum(counted.values())
+        return replace(self, expected=expected, without_count=(), to_resolve=to_resolve)
 
-    def with_resolutions(self, before: Iterable[ToResolve], after: Iterable[ToResolve]) -> DeliveryCriteria:
-        """Return the criteria with other numbers for campaigns that they count.
+    def with_resolutions(
+        self, sends: Mapping[str, SendCounts], counts: Mapping[str, DeliveryCounts]
+    ) -> DeliveryCriteria:
+        """Return the criteria with what probes and people have established since the tasks ended.
 
-        :param before: the campaigns with the numbers that the criteria have of them
+        :param sends: by campaign, the numbers that the database has
+        :param counts: by campaign, those of its reports
         """
-        changes = [
-            (new.accepted - old.accepted, new.unknown - old.unknown) for old, new in zip(before, after, strict=True)
-        ]
-        accepted, unknown = (sum(change[position] for change in changes) for position in range(2))
-        return replace(self, expected=self.expected + accepted, unknown=self.unknown + unknown)
+        to_resolve = tuple(send.now(sends.get(send.campaign), counts.get(send.campaign)) for send in self.to_resolve)
+        changes = list(zip(self.to_resolve, to_resolve, strict=True))
+        expected = self.expected + sum(new.accepted - old.accepted for old, new in changes)
+        unknown = self.unknown + sum(new.unknown - old.unknown for old, new in changes)
+        return replace(self, expected=expected, unknown=unknown, to_resolve=to_resolve)
 
     def summary(self, counts: DeliveryCounts) -> dict[str, int]:
         """Return the delivery figures, as plain JSON that adds up to ``expected``.

@@ -26,7 +26,7 @@ from cpaas_provider.delivery.tracking.counts import (
     read_counts,
     read_sends,
 )
-from cpaas_provider.triggers._polling.criteria import ERROR, TIMED_OUT, ToResolve
+from cpaas_provider.triggers._polling.criteria import ERROR, TIMED_OUT
 from cpaas_provider.triggers._polling.poller import (
     SHORTEST_INTERVAL,
     Poller,
@@ -55,23 +55,14 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
     """Waits until some campaigns together meet the criteria; its result is how the wait ended.
 
     :param unknown: those of the campaigns that are requests of unknown outcome
-    :param without_count: those whose recipients the criteria do not count yet
     """
 
     def __init__(
-        self,
-        campaigns: Iterable[str],
-        criteria: DeliveryCriteria,
-        interval: float,
-        unknown: Iterable[str] = (),
-        without_count: Iterable[str] = (),
-        to_resolve: Iterable[ToResolve] = (),
+        self, campaigns: Iterable[str], criteria: DeliveryCriteria, interval: float, unknown: Iterable[str] = ()
     ) -> None:
         super().__init__(interval)
         self.campaigns = tuple(dict.fromkeys(campaigns))
         self.criteria = criteria
-        self.without_count = tuple(without_count)
-        self.to_resolve = tuple(to_resolve)
         self._unknown = frozenset(unknown)
         self.was_read = False
         self._counts: dict[str, DeliveryCounts] = {}
@@ -99,12 +90,9 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
         :param recipients: by campaign, the number of recipients that the database has recorded as accepted
         """
         try:
-            self.criteria = self.criteria.with_references(self.without_count, recipients)
-            references = frozenset(self.without_count)
-            self.to_resolve = tuple(send.with_references(references, recipients) for send in self.to_resolve)
+            self.criteria = self.criteria.with_references(recipients)
         except ValueError as error:
             self.set_result({"outcome": ERROR, "message": str(error)})
-        self.without_count = ()
 
     def update_unresolved(self, sends: Mapping[str, SendCounts]) -> bool:
         """Have the criteria count what probes and people have established since the tasks ended.
@@ -112,10 +100,8 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
         :param sends: by campaign, the numbers that the database has
         :return: whether that is new, so that the counts must be read again
         """
-        now = tuple(send.now(sends.get(send.campaign), self._counts.get(send.campaign)) for send in self.to_resolve)
-        is_new = now != self.to_resolve
-        self.criteria, self.to_resolve = self.criteria.with_resolutions(self.to_resolve, now), now
-        return is_new
+        before, self.criteria = self.criteria, self.criteria.with_resolutions(sends, self._counts)
+        return self.criteria != before
 
     def check(self) -> None:
         """Set the result if the wait is over; not before all campaigns were read."""
@@ -177,7 +163,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         """Have the waiter's campaigns read."""
         self._intervals[waiter.interval] += 1
         self._unread.add(waiter)
-        if waiter.to_resolve:
+        if waiter.criteria.to_resolve:
             self._to_resolve.add(waiter)
         for campaign in waiter.campaigns:
             self._by_campaign[campaign].add(waiter)
@@ -213,8 +199,8 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             return self._due() - now
         try:
             requested = {name for waiter in new for name in waiter.campaigns}
-            uncounted = {name for waiter in new for name in waiter.without_count}
-            to_resolve = {send.campaign for waiter in self._to_resolve for send in waiter.to_resolve}
+            uncounted = {name for waiter in new for name in waiter.criteria.without_count}
+            to_resolve = {send.campaign for waiter in self._to_resolve for send in waiter.criteria.to_resolve}
             result = await asyncio.to_thread(
                 self._read, requested, uncounted, since, list(self._by_campaign), to_resolve
             )
