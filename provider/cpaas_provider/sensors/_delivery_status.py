@@ -63,7 +63,7 @@ def read_status(sent: AwaitedSends, due: datetime | None) -> DeliverySnapshot:
     :raises ReportsNotSupportedError: when no reports are stored there
     :raises DatabaseError: when it cannot be read this time
     """
-    with open_report_database() as database, database.connect() as connection:
+    with open_report_database() as database, database.connect(one_moment=True) as connection:
         criteria = sent.criteria.with_references(expected_recipients(connection, sent.criteria.without_count))
         found = read_counts(connection, sent.campaigns)
         sends = read_sends(connection, (send.campaign for send in criteria.to_resolve))

@@ -200,7 +200,9 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         try:
             requested = {name for waiter in new for name in waiter.campaigns}
             uncounted = {name for waiter in new for name in waiter.criteria.without_count}
-            to_resolve = {send.campaign for waiter in self._to_resolve for send in waiter.criteria.to_resolve}
+            # Only of waiters whose reports are read, too: a recipient with a new report is in one of the two numbers.
+            resolving = self._to_resolve & (new if since is None else self.waiters)
+            to_resolve = {send.campaign for waiter in resolving for send in waiter.criteria.to_resolve}
             result = await asyncio.to_thread(
                 self._read, requested, uncounted, since, list(self._by_campaign), to_resolve
             )
@@ -210,7 +212,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             return await self._back_off(error)
         self._failures = 0
         self._unread -= new
-        await self._update_waiters(new, result)
+        await self._update_waiters(new, resolving, result)
         return max(0.0, self._due() - time.monotonic())
 
     async def close(self) -> None:
@@ -235,7 +237,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         if self._database is None:
             self._database = open_report_database()
         result = _ReadResult()
-        with self._database.connect() as connection:
+        with self._database.connect(one_moment=True) as connection:
             if campaigns:
                 result.requested = read_counts(connection, campaigns)
                 result.recipients = expected_recipients(connection, uncounted)
@@ -246,11 +248,12 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
                 result.changed = counts_changed_since(connection, since, wanted)
                 self._since, self._queried_at = now, time.monotonic()
                 self._query_seconds = self._queried_at - started
-            # After the counts: who was counted as unknown then may be accepted now, and not the other way round.
             result.sends = read_sends(connection, to_resolve)
         return result
 
-    async def _update_waiters(self, new: set[DeliveryWaiter], result: _ReadResult) -> None:
+    async def _update_waiters(
+        self, new: set[DeliveryWaiter], resolving: set[DeliveryWaiter], result: _ReadResult
+    ) -> None:
         for number, waiter in enumerate(new & self.waiters, 1):
             with _own_failures(waiter):
                 waiter.count_references(result.recipients)
@@ -262,14 +265,15 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
                 waiter.was_read = True
                 waiter.check()
             await yield_to_loop(number)
+        # A wait is over by all that was read, never by the new numbers of one campaign beside the old ones of another.
+        changed = set(resolving)
         for number, (campaign, counts) in enumerate(result.changed.items(), 1):
             for waiter in tuple(self._by_campaign.get(campaign, ())):
                 with _own_failures(waiter):
                     waiter.update(campaign, counts)
-                    waiter.update_unresolved(result.sends)
-                    waiter.check()
+                changed.add(waiter)
             await yield_to_loop(number)
-        for number, waiter in enumerate(self._to_resolve & self.waiters, 1):
+        for number, waiter in enumerate(changed & self.waiters, 1):
             with _own_failures(waiter):
                 if waiter.update_unresolved(result.sends):
                     self._unread.add(waiter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from typing import Any
 
@@ -23,9 +24,11 @@ from cpaas_provider.delivery.tracking.events import (
     unpublished,
 )
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_resolution, record_states
+from cpaas_provider.sensors import _delivery_status
 from cpaas_provider.sensors.delivery import DeliverySensor
 from cpaas_provider.sources.base import Row
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
+from cpaas_provider.triggers._polling import delivery_poller
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.report_builders import (
     ADA,
@@ -40,6 +43,7 @@ from tests.unit.delivery.report_builders import (
     start_send,
     token_for,
 )
+from tests.unit.triggers.test_delivery import queries_with, until
 
 EVER = dict.fromkeys(KINDS, dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
 SURE, LOST = token_for(ADA, OBI, reference="sure"), CallbackToken("spring", "lost", 10)
@@ -447,6 +451,73 @@ class TestStatesOfRequests:
         trigger = sensor._trigger(dt.datetime.now(dt.UTC).isoformat())
         assert [event.payload async for event in trigger.run()] == [trigger_result("done", 1, 1, 0, 0, 0)]
         assert sensor.poke({})
+
+    @pytest.fixture
+    def one_is_silent(self, partly_unknown: Database) -> Database:
+        """Of the recipients of unknown outcome, only OBI has no report."""
+        save_reports(partly_unknown, report(UMA, "failed", token=token_for(OBI, UMA, reference="lost")))
+        return partly_unknown
+
+    @pytest.fixture
+    def reported_meanwhile(self, one_is_silent: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Has OBI reported as in flight between two queries of a read."""
+
+        def read(*arguments: Any) -> Any:
+            save_reports(one_is_silent, report(OBI, "sent", token=token_for(OBI, UMA, reference="lost")))
+            return read_sends(*arguments)
+
+        for module in (_delivery_status, delivery_poller):
+            monkeypatch.setattr(module, "read_sends", read)
+
+    @pytest.mark.usefixtures("reported_meanwhile")
+    async def test_report_between_two_queries_ends_no_wait_for_its_recipient(self) -> None:
+        result = {"reference": "spring", "sent": 1, "unknown_recipients": 2, "delivery_reports": "callback"}
+        sensor = DeliverySensor(task_id="wait", send_result=result, wait_for_unknown=True, deferrable=False)
+        assert sensor.poke({}) is False
+        waiting: dict[str, Any] = {"to_resolve": [["spring", 1, 2, True]], "unknown_recipients": 2}
+        assert (await poll_trigger(accepted=1, **waiting))["outcome"] == "timed_out"
+
+    async def test_read_for_a_new_sensor_ends_no_other_wait(self, one_is_silent: Database) -> None:
+        """Its round reads the numbers of requests, and not the reports that the other sensors wait for."""
+
+        def wait(campaign: str, *numbers: Any) -> Any:
+            end = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)
+            to_resolve = [[campaign, *numbers]] if numbers else []
+            trigger = DeliveryTrigger([campaign], 1, None, end.isoformat(), 60, [], 2, [], to_resolve)
+            return asyncio.create_task(anext(trigger.run()))
+
+        with queries_with("cpaas_sends") as reads:
+            first = wait("spring", 1, 2, True)
+            await until(lambda: reads)
+        save_reports(one_is_silent, report(OBI, "sent", token=token_for(OBI, UMA, reference="lost")))
+        with queries_with("cpaas_deliveries") as reads:
+            second = wait("summer")
+            await until(lambda: reads)
+        await asyncio.sleep(0.5)
+        assert not first.done()
+        for task in (first, second):
+            task.cancel()
+
+    async def test_reports_of_two_campaigns_at_once_end_no_wait_early(self, one_is_silent: Database) -> None:
+        start_send(one_is_silent, "autumn")
+        save_requests(one_is_silent, SentRequest("autumn-pack", 1), campaign="autumn")
+        finish_send(one_is_silent, "autumn", expected=1)
+        end = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)
+        trigger = DeliveryTrigger(
+            ["spring", "autumn"], 2, None, end.isoformat(), 1, [], 2, [], [["spring", 1, 2, True]]
+        )
+        with queries_with("updated_at >=") as rounds:
+            waiting = asyncio.create_task(anext(trigger.run()))
+            await until(lambda: rounds)
+            save_reports(
+                one_is_silent,
+                report(ADA, "delivered", token=token_for(ADA, campaign="autumn")),
+                report(OBI, "sent", token=token_for(OBI, UMA, reference="lost")),
+            )
+            seen = len(rounds)
+            await until(lambda: waiting.done() or len(rounds) > seen + 1)
+        assert not waiting.done()
+        waiting.cancel()
 
     @pytest.fixture
     def all_unknown(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
