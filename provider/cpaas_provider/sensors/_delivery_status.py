@@ -65,7 +65,10 @@ def read_status(sent: AwaitedSends, due: datetime | None) -> DeliverySnapshot:
     """
     with open_report_database() as database, database.connect(one_moment=True) as connection:
         criteria = sent.criteria.with_references(expected_recipients(connection, sent.criteria.without_count))
-        found = read_counts(connection, sent.campaigns)
+        found = {
+            campaign: criteria.counted(campaign, counts)
+            for campaign, counts in read_counts(connection, sent.campaigns).items()
+        }
         sends = read_sends(connection, (send.campaign for send in criteria.to_resolve))
         sent = replace(sent, criteria=criteria.with_resolutions(sends, found))
         is_unknown = not found and not known_campaigns(connection, sent.campaigns)
@@ -76,9 +79,7 @@ def read_status(sent: AwaitedSends, due: datetime | None) -> DeliverySnapshot:
             and due < pruned
             and len(known_campaigns(connection, sent.campaigns)) < len(set(sent.campaigns))
         ) or lost_first_reports(connection, sent.first_days)
-    unknown = frozenset(sent.unknown)
-    counts = (one.as_unknown() if name in unknown else one for name, one in found.items())
-    return DeliverySnapshot(sent, sum(counts, DeliveryCounts()), is_unknown, is_pruned)
+    return DeliverySnapshot(sent, sum(found.values(), DeliveryCounts()), is_unknown, is_pruned)
 
 
 def write_results(campaigns: Iterable[str], path: Any) -> int:

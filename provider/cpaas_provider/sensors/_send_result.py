@@ -37,13 +37,11 @@ class AwaitedSends(Struct, frozen=True):
 
     :param campaigns: references of campaigns, and of requests that belong to none
     :param criteria: when the wait is over
-    :param unknown: the campaigns that are requests of unknown outcome
     :param first_days: those of the campaigns whose results name the day of their first request
     """
 
     campaigns: tuple[str, ...]
     criteria: DeliveryCriteria
-    unknown: tuple[str, ...] = ()
     first_days: tuple[tuple[str, date], ...] = ()
 
 
@@ -87,8 +85,10 @@ def parse_send_result(
     # Of those to resolve, the database has newer numbers.
     if not expected and not unknown_recipients and not without_count and not to_resolve:
         raise ValueError(NOTHING_ACCEPTED)
-    criteria = DeliveryCriteria(expected, min_delivered, unknown_recipients, tuple(without_count), tuple(to_resolve))
-    return AwaitedSends(tuple(campaigns), criteria, tuple(unknown), tuple(first_days))
+    criteria = DeliveryCriteria(
+        expected, min_delivered, unknown_recipients, tuple(without_count), tuple(to_resolve), frozenset(unknown)
+    )
+    return AwaitedSends(tuple(campaigns), criteria, tuple(first_days))
 
 
 def _iter_results(given: Any) -> Iterator[Any]:

@@ -166,7 +166,7 @@ class DeliverySensor(DeferrableSensor):
             min_delivered=self.min_delivered,
             deadline=deadline,
             poke_interval=self.poke_interval,
-            unknown=list(sent.unknown),
+            unknown=sorted(sent.criteria.unknown_requests),
             unknown_recipients=sent.criteria.unknown,
             without_count=list(sent.criteria.without_count),
             to_resolve=list(map(list, sent.criteria.to_resolve)),

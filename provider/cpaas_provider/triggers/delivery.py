@@ -66,8 +66,9 @@ class DeliveryTrigger(DataTrigger):
             self.unknown_recipients,
             tuple(self.without_count),
             tuple(ToResolve(*numbers) for numbers in self.to_resolve),
+            frozenset(self.unknown),
         )
-        waiter = DeliveryWaiter(self.campaigns, criteria, self.poke_interval, self.unknown)
+        waiter = DeliveryWaiter(self.campaigns, criteria, self.poke_interval)
         deadline = datetime.fromisoformat(self.deadline)
         try:
             result = await DeliveryPoller.wait(_POLLER_KEY, waiter, deadline, LAST_READ_SECONDS)

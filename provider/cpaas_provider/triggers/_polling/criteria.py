@@ -67,6 +67,9 @@ class DeliveryCriteria(Struct, frozen=True):
     :param without_count: the campaigns whose recipients ``expected`` does not count yet: references given as text
     :param to_resolve: those of the campaigns that had recipients of unknown outcome, whether to wait for them or not,
         and those without a number, if recipients of unknown outcome are waited for
+    :param unknown_requests: the campaigns that are requests of unknown outcome
+    :param unknown_elsewhere: the number of recipients of unknown outcome with a report in other campaigns. Their
+        reports stand for none of ``unknown``
     """
 
     expected: int
@@ -74,6 +77,8 @@ class DeliveryCriteria(Struct, frozen=True):
     unknown: int = 0
     without_count: tuple[str, ...] = ()
     to_resolve: tuple[ToResolve, ...] = ()
+    unknown_requests: frozenset[str] = frozenset()
+    unknown_elsewhere: int = 0
 
     def with_references(self, recipients: Mapping[str, int]) -> DeliveryCriteria:
         """Return the criteria that also count the recipients of the campaigns without a count.
@@ -102,11 +107,19 @@ class DeliveryCriteria(Struct, frozen=True):
         :param sends: by campaign, the numbers that the database has
         :param counts: by campaign, those of its reports
         """
+        if not self.to_resolve and not self.unknown:
+            return self
         to_resolve = tuple(send.now(sends.get(send.campaign), counts.get(send.campaign)) for send in self.to_resolve)
         changes = list(zip(self.to_resolve, to_resolve, strict=True))
         expected = self.expected + sum(new.accepted - old.accepted for old, new in changes)
         unknown = self.unknown + sum(new.unknown - old.unknown for old, new in changes)
-        return replace(self, expected=expected, unknown=unknown, to_resolve=to_resolve)
+        awaited = self.unknown_requests.union(send.campaign for send in to_resolve if send.waits_for_unknown)
+        elsewhere = sum(count.unknown for campaign, count in counts.items() if campaign not in awaited)
+        return replace(self, expected=expected, unknown=unknown, to_resolve=to_resolve, unknown_elsewhere=elsewhere)
+
+    def counted(self, campaign: str, counts: DeliveryCounts) -> DeliveryCounts:
+        """Return the counts of a campaign as they count for this wait."""
+        return counts.as_unknown() if campaign in self.unknown_requests else counts
 
     def summary(self, counts: DeliveryCounts) -> dict[str, int]:
         """Return the delivery figures, as plain JSON that adds up to ``expected``.
@@ -114,7 +127,8 @@ class DeliveryCriteria(Struct, frozen=True):
         Recipients of requests of unknown outcome are added to ``expected`` once a report for them arrives. Those to
         wait for are added at once.
         """
-        expected = counts.expected(self.expected) + counts.unknown_without_report(self.unknown)
+        unreported = counts.unknown_without_report(self.unknown + self.unknown_elsewhere) if self.unknown else 0
+        expected = counts.expected(self.expected) + unreported
         figures = (expected, counts.delivered, counts.undelivered, counts.in_flight, expected - counts.known)
         return dict(zip(FIGURES, figures, strict=True))
 

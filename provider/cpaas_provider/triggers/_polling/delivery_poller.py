@@ -52,18 +52,12 @@ log = logging.getLogger(__name__)
 
 
 class DeliveryWaiter(Waiter[dict[str, Any]]):
-    """Waits until some campaigns together meet the criteria; its result is how the wait ended.
+    """Waits until some campaigns together meet the criteria; its result is how the wait ended."""
 
-    :param unknown: those of the campaigns that are requests of unknown outcome
-    """
-
-    def __init__(
-        self, campaigns: Iterable[str], criteria: DeliveryCriteria, interval: float, unknown: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, campaigns: Iterable[str], criteria: DeliveryCriteria, interval: float) -> None:
         super().__init__(interval)
         self.campaigns = tuple(dict.fromkeys(campaigns))
         self.criteria = criteria
-        self._unknown = frozenset(unknown)
         self.was_read = False
         self._counts: dict[str, DeliveryCounts] = {}
         self._total = DeliveryCounts()
@@ -72,8 +66,7 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
 
     def update(self, campaign: str, counts: DeliveryCounts) -> None:
         """Replace the counts of a campaign."""
-        if campaign in self._unknown:
-            counts = counts.as_unknown()
+        counts = self.criteria.counted(campaign, counts)
         before, total = self._counts.get(campaign, DeliveryCounts()), self._total
         self._counts[campaign] = counts
         self._total = DeliveryCounts(

@@ -519,6 +519,31 @@ class TestStatesOfRequests:
         assert not waiting.done()
         waiting.cancel()
 
+    async def test_report_of_unknown_outcome_in_one_campaign_stands_for_no_recipient_of_another(
+        self, partly_unknown: Database
+    ) -> None:
+        """A later try of the other campaign has not recorded its request yet."""
+        start_send(partly_unknown, "summer")
+        save_requests(partly_unknown, SentRequest("summer-pack", 1), campaign="summer")
+        finish_send(partly_unknown, "summer", expected=1)
+        start_send(partly_unknown, "summer")
+        save_reports(
+            partly_unknown,
+            report(ADA, "delivered", token=token_for(ADA, campaign="summer")),
+            *(
+                report(one, "delivered", token=token_for(OBI, UMA, campaign="summer", reference="later"))
+                for one in (OBI, UMA)
+            ),
+        )
+        results = [
+            {"reference": "spring", "sent": 1, "unknown_recipients": 2, "delivery_reports": "callback"},
+            {"reference": "summer", "sent": 1, "unknown_recipients": 0, "delivery_reports": "callback"},
+        ]
+        sensor = DeliverySensor(task_id="wait", send_result=results, wait_for_unknown=True, deferrable=False)
+        trigger = sensor._trigger(dt.datetime.now(dt.UTC).isoformat())
+        assert [event.payload async for event in trigger.run()] == [trigger_result("timed_out", 6, 4, 0, 0, 2)]
+        assert sensor.poke({}) is False
+
     @pytest.fixture
     def all_unknown(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
         """A campaign of which the service is known to have accepted nothing: the outcome of its request is unknown."""
