@@ -21,12 +21,9 @@ from cpaas_provider.delivery.tracking.counts import (
 )
 from cpaas_provider.delivery.tracking.retention import lost_first_reports, pruned_before
 from cpaas_provider.sources.results_file import Columns, write_outcomes
-from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from sqlalchemy import Connection
 
     from cpaas_provider.sensors._send_result import AwaitedSends
 
@@ -66,10 +63,14 @@ def read_status(sent: AwaitedSends, due: datetime | None) -> DeliverySnapshot:
     :raises ReportsNotSupportedError: when no reports are stored there
     :raises DatabaseError: when it cannot be read this time
     """
-    with open_report_database() as database, database.connect() as connection:
-        sent = _with_counts(connection, sent)
-        found = read_counts(connection, sent.campaigns)
-        sent = _with_resolutions(connection, sent, found)
+    with open_report_database() as database, database.connect(one_moment=True) as connection:
+        criteria = sent.criteria.with_references(expected_recipients(connection, sent.criteria.without_count))
+        found = {
+            campaign: criteria.counted(campaign, counts)
+            for campaign, counts in read_counts(connection, sent.campaigns).items()
+        }
+        sends = read_sends(connection, (send.campaign for send in criteria.to_resolve))
+        sent = replace(sent, criteria=criteria.with_resolutions(sends, found))
         is_unknown = not found and not known_campaigns(connection, sent.campaigns)
         pruned = None if due is None else pruned_before(connection)
         is_pruned = (
@@ -78,9 +79,7 @@ def read_status(sent: AwaitedSends, due: datetime | None) -> DeliverySnapshot:
             and due < pruned
             and len(known_campaigns(connection, sent.campaigns)) < len(set(sent.campaigns))
         ) or lost_first_reports(connection, sent.first_days)
-    unknown = frozenset(sent.unknown)
-    counts = (one.as_unknown() if name in unknown else one for name, one in found.items())
-    return DeliverySnapshot(sent, sum(counts, DeliveryCounts()), is_unknown, is_pruned)
+    return DeliverySnapshot(sent, sum(found.values(), DeliveryCounts()), is_unknown, is_pruned)
 
 
 def write_results(campaigns: Iterable[str], path: Any) -> int:
@@ -110,23 +109,3 @@ def count_conflicts(campaigns: Iterable[str]) -> int | None:
             return counts.count_conflicts(connection, campaigns)
     except DatabaseError:
         return None
-
-
-def _with_counts(connection: Connection, sent: AwaitedSends) -> AwaitedSends:
-    if not sent.without_count:
-        return sent
-    criteria = DeliveryCriteria(sent.expected, unknown=sent.unknown_recipients)
-    recipients = expected_recipients(connection, sent.without_count)
-    criteria = criteria.with_references(sent.without_count, recipients)
-    to_resolve = tuple(send.with_references(recipients, recipients) for send in sent.to_resolve)
-    return replace(sent, expected=criteria.expected, without_count=(), to_resolve=to_resolve)
-
-
-def _with_resolutions(connection: Connection, sent: AwaitedSends, counts: Mapping[str, DeliveryCounts]) -> AwaitedSends:
-    """Return the awaited sends with what probes and people have established since their tasks ended."""
-    if not sent.to_resolve:
-        return sent
-    known = read_sends(connection, (send.campaign for send in sent.to_resolve))
-    now = tuple(send.now(known.get(send.campaign), counts.get(send.campaign)) for send in sent.to_resolve)
-    criteria = DeliveryCriteria(sent.expected, unknown=sent.unknown_recipients).with_resolutions(sent.to_resolve, now)
-    return replace(sent, expected=criteria.expected, unknown_recipients=criteria.unknown, to_resolve=now)

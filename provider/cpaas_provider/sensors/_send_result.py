@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from cpaas_provider.api.values import no_value_reason
-from cpaas_provider.triggers._polling.criteria import NOTHING_ACCEPTED, ToResolve
+from cpaas_provider.triggers._polling.criteria import NOTHING_ACCEPTED, DeliveryCriteria, ToResolve
 
 MAX_CAMPAIGNS = 100_000
 
@@ -36,28 +36,22 @@ class AwaitedSends(Struct, frozen=True):
     """What a sensor waits for.
 
     :param campaigns: references of campaigns, and of requests that belong to none
-    :param expected: the number of recipients accepted, as far as the results name it
-    :param without_count: the campaigns without such a number: references given as text
-    :param unknown: the campaigns that are requests of unknown outcome
-    :param unknown_recipients: the number of recipients of unknown outcome to wait for, too
-    :param to_resolve: those of the campaigns that had recipients of unknown outcome, whether to wait for them or not,
-        and those without a number, if recipients of unknown outcome are waited for
+    :param criteria: when the wait is over
     :param first_days: those of the campaigns whose results name the day of their first request
     """
 
     campaigns: tuple[str, ...]
-    expected: int
-    without_count: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
-    unknown_recipients: int = 0
-    to_resolve: tuple[ToResolve, ...] = ()
+    criteria: DeliveryCriteria
     first_days: tuple[tuple[str, date], ...] = ()
 
 
-def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedSends:
+def parse_send_result(
+    given: Any, *, min_delivered: float | None = None, wait_for_unknown: bool = False
+) -> AwaitedSends:
     """Return what the sensor waits for.
 
     :param given: the result of a send operator, any number of results, or references
+    :param min_delivered: see ``DeliveryCriteria``
     :param wait_for_unknown: also wait for a report of each recipient of unknown outcome
     :raises ValueError: when that names nothing to wait for, with a message for a DAG author
     """
@@ -78,27 +72,23 @@ def parse_send_result(given: Any, *, wait_for_unknown: bool = False) -> AwaitedS
             first_days.append((names[0], day))
         if recipients is None:
             without_count.extend(names)
-            to_resolve += [ToResolve(name, 0, 0, is_reference=True) for name in names if wait_for_unknown]
+            to_resolve += [ToResolve(name, 0, 0, waits_for_unknown=True) for name in names if wait_for_unknown]
         else:
             expected += recipients
             unknown_recipients += open_recipients
             if isinstance(entry, Mapping) and entry.get("reference") and _unknown_recipients(entry):
-                to_resolve.append(ToResolve(names[0], recipients, open_recipients))
+                to_resolve.append(ToResolve(names[0], recipients, open_recipients, wait_for_unknown))
         if len(campaigns) > MAX_CAMPAIGNS:
             raise ValueError(
                 f"send_result names more than {MAX_CAMPAIGNS:,} requests, more than one sensor can wait for."
             )
-    if not expected and not unknown_recipients and not without_count:
+    # Of those to resolve, the database has newer numbers.
+    if not expected and not unknown_recipients and not without_count and not to_resolve:
         raise ValueError(NOTHING_ACCEPTED)
-    return AwaitedSends(
-        tuple(campaigns),
-        expected,
-        tuple(without_count),
-        tuple(unknown),
-        unknown_recipients,
-        tuple(to_resolve),
-        tuple(first_days),
+    criteria = DeliveryCriteria(
+        expected, min_delivered, unknown_recipients, tuple(without_count), tuple(to_resolve), frozenset(unknown)
     )
+    return AwaitedSends(tuple(campaigns), criteria, tuple(first_days))
 
 
 def _iter_results(given: Any) -> Iterator[Any]:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from cpaas_provider.sensors._delivery_status import DeliverySnapshot
     from cpaas_provider.sensors._send_result import AwaitedSends
-    from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
     from cpaas_provider.triggers.delivery import DeliveryTrigger
 
 # On the triggerer one cheap query serves all waiting sensors. On a worker each sensor makes its own.
@@ -126,7 +125,7 @@ class DeliverySensor(DeferrableSensor):
         snapshot = self._read_status(context)
         if snapshot is None:
             return False
-        criteria = self._criteria(snapshot.sent)
+        criteria = snapshot.sent.criteria
         if result := criteria.evaluate(snapshot.counts):
             return PokeReturnValue(is_done=True, xcom_value=self._conclude(context, result))
         self._log_progress(criteria.describe(snapshot.counts))
@@ -134,7 +133,7 @@ class DeliverySensor(DeferrableSensor):
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Continue on a worker with the trigger's event."""
-        from cpaas_provider.triggers._polling.criteria import DONE, ERROR, FIGURES, MISSED, TIMED_OUT
+        from cpaas_provider.triggers._polling.criteria import DONE, ERROR, FIGURES, MISSED, NOTHING, TIMED_OUT
 
         event = event if isinstance(event, dict) else {}
         outcome = event.get("outcome")
@@ -142,7 +141,7 @@ class DeliverySensor(DeferrableSensor):
             raise AirflowFailException(str(event.get("message")))
         if event == {"outcome": TIMED_OUT}:
             raise AirflowSensorTimeout
-        if outcome not in (DONE, MISSED, TIMED_OUT) or not all(_is_count(event.get(name)) for name in FIGURES):
+        if outcome not in (DONE, MISSED, NOTHING, TIMED_OUT) or not all(_is_count(event.get(name)) for name in FIGURES):
             raise AirflowException("The trigger returned no delivery figures. A retry of the task waits again.")
         if outcome == TIMED_OUT:
             self._trigger_result = event
@@ -163,28 +162,28 @@ class DeliverySensor(DeferrableSensor):
         sent = self._snapshot.sent if self._snapshot else self._parse_send_result()
         return DeliveryTrigger(
             campaigns=list(sent.campaigns),
-            expected=sent.expected,
+            expected=sent.criteria.expected,
             min_delivered=self.min_delivered,
             deadline=deadline,
             poke_interval=self.poke_interval,
-            unknown=list(sent.unknown),
-            unknown_recipients=sent.unknown_recipients,
-            without_count=list(sent.without_count),
-            to_resolve=list(map(list, sent.to_resolve)),
+            unknown=sorted(sent.criteria.unknown_requests),
+            unknown_recipients=sent.criteria.unknown,
+            without_count=list(sent.criteria.without_count),
+            to_resolve=list(map(list, sent.criteria.to_resolve)),
         )
 
     def _time_out(self, context: Context) -> dict[str, Any]:
         """End the wait after a last read, which may show the final result after all."""
-        from cpaas_provider.triggers._polling.criteria import DONE
+        from cpaas_provider.triggers._polling.criteria import TIMED_OUT
 
         snapshot = self._read_status(context) or self._snapshot
-        result = self._criteria(snapshot.sent).evaluate_timeout(snapshot.counts) if snapshot else self._trigger_result
+        result = snapshot.sent.criteria.evaluate_timeout(snapshot.counts) if snapshot else self._trigger_result
         if result is None:
             self._require_results_file("DatabaseError")
             raise AirflowSensorTimeout(
                 f"{_ENDS['timed_out'].format(timeout=self.timeout)}The database could not be read."
             )
-        if result["outcome"] == DONE:
+        if result["outcome"] != TIMED_OUT:
             return self._conclude(context, result)
         raise AirflowSensorTimeout(self._failure(context, result))
 
@@ -212,14 +211,11 @@ class DeliverySensor(DeferrableSensor):
         from cpaas_provider.sensors._send_result import parse_send_result
 
         try:
-            return parse_send_result(self.send_result, wait_for_unknown=self.wait_for_unknown)
+            return parse_send_result(
+                self.send_result, min_delivered=self.min_delivered, wait_for_unknown=self.wait_for_unknown
+            )
         except ValueError as error:
             raise AirflowFailException(str(error)) from None
-
-    def _criteria(self, sent: AwaitedSends) -> DeliveryCriteria:
-        from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
-
-        return DeliveryCriteria(sent.expected, self.min_delivered, sent.unknown_recipients)
 
     def _conclude(self, context: Context, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a wait that reached its goal; fail the task for good where it no longer can."""
@@ -237,7 +233,7 @@ class DeliverySensor(DeferrableSensor):
 
     def _failure(self, context: Context, result: Mapping[str, Any]) -> str:
         """Leave the report for tasks downstream, and return why the sensor fails."""
-        from cpaas_provider.triggers._polling.criteria import describe_figures
+        from cpaas_provider.triggers._polling.criteria import NOTHING, NOTHING_ACCEPTED, describe_figures
 
         try:
             report = self._report(result)
@@ -249,6 +245,8 @@ class DeliverySensor(DeferrableSensor):
             context["ti"].xcom_push(key=REPORT_KEY, value=report)
         except Exception as error:  # noqa: BLE001 - as above
             self.log.warning("The report could not be stored as XCom (%s).", type(error).__name__)
+        if result["outcome"] == NOTHING:
+            return NOTHING_ACCEPTED
         end = _ENDS[result["outcome"]].format(share=self.min_delivered, timeout=self.timeout)
         return end + describe_figures(result)
 

@@ -30,7 +30,7 @@ class DeliveryTrigger(DataTrigger):
     It fires one event, plain JSON:
 
     * ``{"outcome", "expected", "delivered", "undelivered", "in_flight", "unreported"}``, where the outcome is
-      ``done``, ``missed`` or ``timed_out``
+      ``done``, ``missed``, ``timed_out``, or ``nothing`` if there is no recipient to wait for
     * ``{"outcome": "timed_out"}``, if the database could never be read
     * ``{"outcome": "error", "message"}``, if the database has no reports, or no record of a reference
 
@@ -44,8 +44,8 @@ class DeliveryTrigger(DataTrigger):
     :param without_count: those of ``campaigns`` whose recipients ``expected`` does not count. The database has their
         number
     :param to_resolve: those of ``campaigns`` that had recipients of unknown outcome, each with its numbers of
-        recipients accepted and of unknown outcome to wait for. The database has newer ones. A fourth value is whether
-        it is one of ``without_count`` whose recipients of unknown outcome are waited for
+        recipients accepted and of unknown outcome to wait for, and whether the latter are waited for. The database has
+        newer numbers
     """
 
     campaigns: list[str]
@@ -60,15 +60,15 @@ class DeliveryTrigger(DataTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, and yield the event."""
-        criteria = DeliveryCriteria(self.expected, self.min_delivered, self.unknown_recipients)
-        waiter = DeliveryWaiter(
-            self.campaigns,
-            criteria,
-            self.poke_interval,
-            self.unknown,
-            self.without_count,
-            [ToResolve(*numbers) for numbers in self.to_resolve],
+        criteria = DeliveryCriteria(
+            self.expected,
+            self.min_delivered,
+            self.unknown_recipients,
+            tuple(self.without_count),
+            tuple(ToResolve(*numbers) for numbers in self.to_resolve),
+            frozenset(self.unknown),
         )
+        waiter = DeliveryWaiter(self.campaigns, criteria, self.poke_interval)
         deadline = datetime.fromisoformat(self.deadline)
         try:
             result = await DeliveryPoller.wait(_POLLER_KEY, waiter, deadline, LAST_READ_SECONDS)

@@ -36,6 +36,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     record_send_started,
 )
 from cpaas_provider.sensors.delivery import DeliverySensor
+from cpaas_provider.triggers._polling.criteria import NOTHING_ACCEPTED
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.airflow.harness.task_runner import TaskRunner, digits, open_task_runner
 from tests.reading import results_in
@@ -221,10 +222,7 @@ class TestOutcomes:
     @pytest.mark.parametrize("mode", MODES)
     def test_send_result_without_recipients_fails_or_skips(self, finished_run: TaskRunner, mode: str) -> None:
         assert finished_run.outcome(f"nothing_{mode}") == ("failed", 1)
-        assert (
-            finished_run.error(f"nothing_{mode}")
-            == "send_result names no accepted recipient, so there is no delivery to wait for."
-        )
+        assert finished_run.error(f"nothing_{mode}") == NOTHING_ACCEPTED
         assert finished_run.outcome(f"nothing_{mode}_soft") == ("skipped", 1)
 
     def test_deferrable_sensor_waits_in_a_trigger(self, finished_run: TaskRunner) -> None:
@@ -482,7 +480,7 @@ class TestParseSendResult:
         from cpaas_provider.sensors._send_result import parse_send_result
 
         found = parse_send_result(given)
-        return found.campaigns, found.expected
+        return found.campaigns, found.criteria.expected
 
     def test_requests_of_unknown_outcome_are_waited_for_but_not_expected(self) -> None:
         assert self.read(single("a", recipients=3, unknown=2, unknown_references=["b"])) == (("a", "b"), 3)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, or_, select
@@ -80,9 +82,9 @@ class _Recipients:
         self._connection, self._query = connection, query
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
-        """Yield all recipients."""
+        """Yield each recipient of a campaign once, also if several of its requests have the recipient."""
         rows = self._connection.execution_options(yield_per=1000).execute(self._query)
-        for number, row in enumerate(rows, 1):
+        for number, (_, (row, *_)) in enumerate(groupby(rows, attrgetter("campaign", "conn_id", "recipient")), 1):
             outcome = DeliveryStatus(row.delivery_status).word
             values = {**row._mapping, "recipient": international(row.recipient), "outcome": outcome}
             yield Row(number, tuple([values[name] if name in COLUMNS else None for name in wanted]))
@@ -122,4 +124,7 @@ def _query(key: str) -> Select[Any]:
             "The partition key is neither a campaign reference nor a key from cpaas_provider.assets. Nothing was read."
         )
     is_named = and_(deliveries.c.recipient != "", ~deliveries.c.recipient.startswith("#"))
-    return select(deliveries).where(condition, is_named).order_by(deliveries.c.campaign, deliveries.c.recipient)
+    # Of several requests with one recipient, the one with the strongest report comes first.
+    order = (deliveries.c[name] for name in ("campaign", "conn_id", "recipient"))
+    strongest = (deliveries.c.delivery_status.desc(), deliveries.c.reported_at, deliveries.c.reference)
+    return select(deliveries).where(condition, is_named).order_by(*order, *strongest)

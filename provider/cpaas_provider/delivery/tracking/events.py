@@ -78,6 +78,9 @@ LINK_CLICKED: Final = "link_clicked"
 MIN_BATCH_INTERVAL = timedelta(seconds=60)
 """The shortest time between two batches of one kind on a connection."""
 
+CLOCK_SKEW = timedelta(minutes=1)
+"""A batch that is further in the future comes from a wrong clock. No other batch waits for it."""
+
 BATCH_SIZE = 20_000
 """The most recipients in a batch. Further recipients are in the next batch."""
 
@@ -351,7 +354,9 @@ def _pending(connection: Connection, kind: str, now: datetime) -> list[str]:
 
 
 def _is_due(connection: Connection, kind: str, conn_id: str, now: datetime) -> bool:
-    newest = select(func.max(events.c.batch)).where(events.c.kind == kind, events.c.conn_id == conn_id)
+    newest = select(func.max(events.c.batch)).where(
+        events.c.kind == kind, events.c.conn_id == conn_id, events.c.batch <= _batch_of(now + CLOCK_SKEW)
+    )
     return (connection.execute(newest).scalar() or 0) <= _batch_of(now - MIN_BATCH_INTERVAL)
 
 
@@ -364,13 +369,14 @@ def _record_batch(connection: Connection, kind: str, conn_id: str, since: dateti
     _advisory_lock(connection)
     if not _is_due(connection, kind, conn_id, now):
         return
-    newest = connection.execute(select(func.max(events.c.batch))).scalar() or 0
-    batch, column = max(_batch_of(now), newest + 1), BATCHED[kind].batch
+    batch, column = _batch_of(now), BATCHED[kind].batch
+    while connection.execute(select(events.c.id).where(events.c.batch == batch)).first() is not None:
+        batch += 1
     waiting = and_(_waiting(kind, now), deliveries.c.conn_id == conn_id)
     _assign_batch(connection, column, NO_BATCH, and_(waiting, deliveries.c.updated_at < since))
     _assign_batch(connection, column, batch, and_(waiting, deliveries.c.updated_at >= since))
     by_campaign = (
-        select(deliveries.c.campaign, func.count().label("recipients"))
+        select(deliveries.c.campaign, func.count(deliveries.c.recipient.distinct()).label("recipients"))
         .where(BATCHED[kind].condition, column == batch)
         .group_by(deliveries.c.campaign)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from cpaas_provider.delivery.tracking.counts import DeliveryCounts, SendCounts
 
 DONE, MISSED, TIMED_OUT, ERROR, NOT_FOUND = "done", "missed", "timed_out", "error", "not_found"
-NOTHING_ACCEPTED = "send_result names no accepted recipient, so there is no delivery to wait for."
+NOTHING = "nothing"
+"""The outcome of a wait for recipients none of which was accepted, or is of unknown outcome and to be waited for."""
+NOTHING_ACCEPTED = (
+    "send_result names no accepted recipient, so there is no delivery to wait for. Recipients of unknown outcome are "
+    "waited for only with wait_for_unknown=True."
+)
 FIGURES = ("expected", "delivered", "undelivered", "in_flight", "unreported")
 
 _ROUNDING = 1e-9
@@ -35,27 +40,21 @@ class ToResolve(NamedTuple):
 
     :param accepted: the number of recipients accepted
     :param unknown: the number of recipients of unknown outcome to wait for
-    :param is_reference: whether it is named by its reference alone, and its recipients of unknown outcome, whose number
-        the database has, are waited for
+    :param waits_for_unknown: whether recipients of unknown outcome are waited for, also if there are none now
     """
 
     campaign: str
     accepted: int
     unknown: int
-    is_reference: bool = False
+    waits_for_unknown: bool = False
 
     def now(self, send: SendCounts | None, counts: DeliveryCounts | None) -> ToResolve:
         """Return the same campaign with the numbers that the database has, as far as it knows them."""
         if send is None or send.accepted is None or send.unknown is None:
             return self
         # Recipients with a report are among ``counts``, and no longer among those without one.
-        unknown = send.unknown + (counts.unknown if counts else 0) if self.unknown or self.is_reference else 0
+        unknown = send.unknown + (counts.unknown if counts else 0) if self.waits_for_unknown else 0
         return self._replace(accepted=send.accepted, unknown=unknown)
-
-    def with_references(self, references: Collection[str], recipients: Mapping[str, int]) -> ToResolve:
-        """Return the same campaign with the number by which ``DeliveryCriteria.with_references`` counts it."""
-        counted = recipients[self.campaign] if self.campaign in references else 0
-        return self._replace(accepted=self.accepted + counted)
 
 
 class DeliveryCriteria(Struct, frozen=True):
@@ -65,41 +64,62 @@ class DeliveryCriteria(Struct, frozen=True):
     :param min_delivered: the share of them that must be delivered, above 0 and up to 1; ``None`` to wait until each of
         them has a final status, delivered or not
     :param unknown: the number of recipients of unknown outcome to wait for, too
+    :param without_count: the campaigns whose recipients ``expected`` does not count yet: references given as text
+    :param to_resolve: those of the campaigns that had recipients of unknown outcome, whether to wait for them or not,
+        and those without a number, if recipients of unknown outcome are waited for
+    :param unknown_requests: the campaigns that are requests of unknown outcome
+    :param unknown_elsewhere: the number of recipients of unknown outcome with a report in other campaigns. Their
+        reports stand for none of ``unknown``
     """
 
     expected: int
     min_delivered: float | None = None
     unknown: int = 0
+    without_count: tuple[str, ...] = ()
+    to_resolve: tuple[ToResolve, ...] = ()
+    unknown_requests: frozenset[str] = frozenset()
+    unknown_elsewhere: int = 0
 
-    def with_references(self, references: Collection[str], recipients: Mapping[str, int]) -> DeliveryCriteria:
-        """Return the criteria that also count the recipients of sends that are named by their references alone.
+    def with_references(self, recipients: Mapping[str, int]) -> DeliveryCriteria:
+        """Return the criteria that also count the recipients of the campaigns without a count.
 
         :param recipients: by reference, the number of recipients that the database has recorded as accepted
-        :raises ValueError: when it has no record of one of them, or of a recipient, with a message for a DAG author
+        :raises ValueError: when it has no record of one of them, with a message for a DAG author
         """
-        if not references:
-            return self
-        if missing := len(set(references) - recipients.keys()):
+        if missing := len(set(self.without_count) - recipients.keys()):
             raise ValueError(
-                f"The database has no record of {missing} of {len(references)} references, so the number of recipients "
-                "to wait for is unknown. Give the operator's .output instead of references. If sender and sensor do "
-                "not share one database, set [cpaas] database to the same database for both."
+                f"The database has no record of {missing} of {len(self.without_count)} references, so the number of "
+                "recipients to wait for is unknown. Give the operator's .output instead of references. If sender and "
+                "sensor do not share one database, set [cpaas] database to the same database for both."
             )
-        expected = self.expected + sum(recipients[name] for name in references)
-        if not expected and not self.unknown:
-            raise ValueError(NOTHING_ACCEPTED)
-        return replace(self, expected=expected)
+        counted = {name: recipients[name] for name in self.without_count}
+        to_resolve = tuple(
+            send._replace(accepted=send.accepted + counted.get(send.campaign, 0)) for send in self.to_resolve
+        )
+        expected = self.expected + sum(counted.values())
+        return replace(self, expected=expected, without_count=(), to_resolve=to_resolve)
 
-    def with_resolutions(self, before: Iterable[ToResolve], after: Iterable[ToResolve]) -> DeliveryCriteria:
-        """Return the criteria with other numbers for campaigns that they count.
+    def with_resolutions(
+        self, sends: Mapping[str, SendCounts], counts: Mapping[str, DeliveryCounts]
+    ) -> DeliveryCriteria:
+        """Return the criteria with what probes and people have established since the tasks ended.
 
-        :param before: the campaigns with the numbers that the criteria have of them
+        :param sends: by campaign, the numbers that the database has
+        :param counts: by campaign, those of its reports
         """
-        changes = [
-            (new.accepted - old.accepted, new.unknown - old.unknown) for old, new in zip(before, after, strict=True)
-        ]
-        accepted, unknown = (sum(change[position] for change in changes) for position in range(2))
-        return replace(self, expected=self.expected + accepted, unknown=self.unknown + unknown)
+        if not self.to_resolve and not self.unknown:
+            return self
+        to_resolve = tuple(send.now(sends.get(send.campaign), counts.get(send.campaign)) for send in self.to_resolve)
+        changes = list(zip(self.to_resolve, to_resolve, strict=True))
+        expected = self.expected + sum(new.accepted - old.accepted for old, new in changes)
+        unknown = self.unknown + sum(new.unknown - old.unknown for old, new in changes)
+        awaited = self.unknown_requests.union(send.campaign for send in to_resolve if send.waits_for_unknown)
+        elsewhere = sum(count.unknown for campaign, count in counts.items() if campaign not in awaited)
+        return replace(self, expected=expected, unknown=unknown, to_resolve=to_resolve, unknown_elsewhere=elsewhere)
+
+    def counted(self, campaign: str, counts: DeliveryCounts) -> DeliveryCounts:
+        """Return the counts of a campaign as they count for this wait."""
+        return counts.as_unknown() if campaign in self.unknown_requests else counts
 
     def summary(self, counts: DeliveryCounts) -> dict[str, int]:
         """Return the delivery figures, as plain JSON that adds up to ``expected``.
@@ -107,7 +127,8 @@ class DeliveryCriteria(Struct, frozen=True):
         Recipients of requests of unknown outcome are added to ``expected`` once a report for them arrives. Those to
         wait for are added at once.
         """
-        expected = counts.expected(self.expected) + counts.unknown_without_report(self.unknown)
+        unreported = counts.unknown_without_report(self.unknown + self.unknown_elsewhere) if self.unknown else 0
+        expected = counts.expected(self.expected) + unreported
         figures = (expected, counts.delivered, counts.undelivered, counts.in_flight, expected - counts.known)
         return dict(zip(FIGURES, figures, strict=True))
 
@@ -116,7 +137,10 @@ class DeliveryCriteria(Struct, frozen=True):
         return f"The wait continues. {describe_figures(self.summary(counts))}"
 
     def evaluate(self, counts: DeliveryCounts) -> dict[str, Any] | None:
-        """Return how the wait ended, ``done`` or ``missed``, with the figures; ``None`` while it continues."""
+        """Return how the wait ended, with the figures; ``None`` while it continues.
+
+        The outcome is ``done``, ``missed``, or ``nothing`` if there is no recipient to wait for.
+        """
         summary = self.summary(counts)
         outcome = self._outcome(**summary)
         return {"outcome": outcome, **summary} if outcome else None
@@ -126,6 +150,8 @@ class DeliveryCriteria(Struct, frozen=True):
         return self.evaluate(counts) or {"outcome": TIMED_OUT, **self.summary(counts)}
 
     def _outcome(self, expected: int, delivered: int, undelivered: int, in_flight: int, unreported: int) -> str | None:
+        if not expected:
+            return NOTHING
         if self.min_delivered is None:
             return None if in_flight or unreported else DONE
         # However small the share, it is not reached before a message is delivered.

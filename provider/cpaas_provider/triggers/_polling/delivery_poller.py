@@ -26,7 +26,7 @@ from cpaas_provider.delivery.tracking.counts import (
     read_counts,
     read_sends,
 )
-from cpaas_provider.triggers._polling.criteria import ERROR, TIMED_OUT, ToResolve
+from cpaas_provider.triggers._polling.criteria import ERROR, TIMED_OUT
 from cpaas_provider.triggers._polling.poller import (
     SHORTEST_INTERVAL,
     Poller,
@@ -52,27 +52,12 @@ log = logging.getLogger(__name__)
 
 
 class DeliveryWaiter(Waiter[dict[str, Any]]):
-    """Waits until some campaigns together meet the criteria; its result is how the wait ended.
+    """Waits until some campaigns together meet the criteria; its result is how the wait ended."""
 
-    :param unknown: those of the campaigns that are requests of unknown outcome
-    :param without_count: those whose recipients the criteria do not count yet
-    """
-
-    def __init__(
-        self,
-        campaigns: Iterable[str],
-        criteria: DeliveryCriteria,
-        interval: float,
-        unknown: Iterable[str] = (),
-        without_count: Iterable[str] = (),
-        to_resolve: Iterable[ToResolve] = (),
-    ) -> None:
+    def __init__(self, campaigns: Iterable[str], criteria: DeliveryCriteria, interval: float) -> None:
         super().__init__(interval)
         self.campaigns = tuple(dict.fromkeys(campaigns))
         self.criteria = criteria
-        self.without_count = tuple(without_count)
-        self.to_resolve = tuple(to_resolve)
-        self._unknown = frozenset(unknown)
         self.was_read = False
         self._counts: dict[str, DeliveryCounts] = {}
         self._total = DeliveryCounts()
@@ -81,8 +66,7 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
 
     def update(self, campaign: str, counts: DeliveryCounts) -> None:
         """Replace the counts of a campaign."""
-        if campaign in self._unknown:
-            counts = counts.as_unknown()
+        counts = self.criteria.counted(campaign, counts)
         before, total = self._counts.get(campaign, DeliveryCounts()), self._total
         self._counts[campaign] = counts
         self._total = DeliveryCounts(
@@ -99,12 +83,9 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
         :param recipients: by campaign, the number of recipients that the database has recorded as accepted
         """
         try:
-            self.criteria = self.criteria.with_references(self.without_count, recipients)
-            references = frozenset(self.without_count)
-            self.to_resolve = tuple(send.with_references(references, recipients) for send in self.to_resolve)
+            self.criteria = self.criteria.with_references(recipients)
         except ValueError as error:
             self.set_result({"outcome": ERROR, "message": str(error)})
-        self.without_count = ()
 
     def update_unresolved(self, sends: Mapping[str, SendCounts]) -> bool:
         """Have the criteria count what probes and people have established since the tasks ended.
@@ -112,10 +93,8 @@ class DeliveryWaiter(Waiter[dict[str, Any]]):
         :param sends: by campaign, the numbers that the database has
         :return: whether that is new, so that the counts must be read again
         """
-        now = tuple(send.now(sends.get(send.campaign), self._counts.get(send.campaign)) for send in self.to_resolve)
-        is_new = now != self.to_resolve
-        self.criteria, self.to_resolve = self.criteria.with_resolutions(self.to_resolve, now), now
-        return is_new
+        before, self.criteria = self.criteria, self.criteria.with_resolutions(sends, self._counts)
+        return self.criteria != before
 
     def check(self) -> None:
         """Set the result if the wait is over; not before all campaigns were read."""
@@ -177,7 +156,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         """Have the waiter's campaigns read."""
         self._intervals[waiter.interval] += 1
         self._unread.add(waiter)
-        if waiter.to_resolve:
+        if waiter.criteria.to_resolve:
             self._to_resolve.add(waiter)
         for campaign in waiter.campaigns:
             self._by_campaign[campaign].add(waiter)
@@ -213,8 +192,10 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             return self._due() - now
         try:
             requested = {name for waiter in new for name in waiter.campaigns}
-            uncounted = {name for waiter in new for name in waiter.without_count}
-            to_resolve = {send.campaign for waiter in self._to_resolve for send in waiter.to_resolve}
+            uncounted = {name for waiter in new for name in waiter.criteria.without_count}
+            # Only of waiters whose reports are read, too: a recipient with a new report is in one of the two numbers.
+            resolving = self._to_resolve & (new if since is None else self.waiters)
+            to_resolve = {send.campaign for waiter in resolving for send in waiter.criteria.to_resolve}
             result = await asyncio.to_thread(
                 self._read, requested, uncounted, since, list(self._by_campaign), to_resolve
             )
@@ -224,7 +205,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
             return await self._back_off(error)
         self._failures = 0
         self._unread -= new
-        await self._update_waiters(new, result)
+        await self._update_waiters(new, resolving, result)
         return max(0.0, self._due() - time.monotonic())
 
     async def close(self) -> None:
@@ -249,7 +230,7 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
         if self._database is None:
             self._database = open_report_database()
         result = _ReadResult()
-        with self._database.connect() as connection:
+        with self._database.connect(one_moment=True) as connection:
             if campaigns:
                 result.requested = read_counts(connection, campaigns)
                 result.recipients = expected_recipients(connection, uncounted)
@@ -260,11 +241,12 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
                 result.changed = counts_changed_since(connection, since, wanted)
                 self._since, self._queried_at = now, time.monotonic()
                 self._query_seconds = self._queried_at - started
-            # After the counts: who was counted as unknown then may be accepted now, and not the other way round.
             result.sends = read_sends(connection, to_resolve)
         return result
 
-    async def _update_waiters(self, new: set[DeliveryWaiter], result: _ReadResult) -> None:
+    async def _update_waiters(
+        self, new: set[DeliveryWaiter], resolving: set[DeliveryWaiter], result: _ReadResult
+    ) -> None:
         for number, waiter in enumerate(new & self.waiters, 1):
             with _own_failures(waiter):
                 waiter.count_references(result.recipients)
@@ -276,14 +258,15 @@ class DeliveryPoller(Poller[DeliveryWaiter]):
                 waiter.was_read = True
                 waiter.check()
             await yield_to_loop(number)
+        # A wait is over by all that was read, never by the new numbers of one campaign beside the old ones of another.
+        changed = set(resolving)
         for number, (campaign, counts) in enumerate(result.changed.items(), 1):
             for waiter in tuple(self._by_campaign.get(campaign, ())):
                 with _own_failures(waiter):
                     waiter.update(campaign, counts)
-                    waiter.update_unresolved(result.sends)
-                    waiter.check()
+                changed.add(waiter)
             await yield_to_loop(number)
-        for number, waiter in enumerate(self._to_resolve & self.waiters, 1):
+        for number, waiter in enumerate(changed & self.waiters, 1):
             with _own_failures(waiter):
                 if waiter.update_unresolved(result.sends):
                     self._unread.add(waiter)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select, update
 
+from cpaas_provider.database.schema import delivery as schema
 from cpaas_provider.database.schema.delivery import deliveries, sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.tracking import events
@@ -309,6 +310,19 @@ class TestEventBatches:
         assert len(find_events(database)) == 1
         save_reports(database, report(OBI, "failed", token=PACK))
         assert len(find_events(database)) == 1
+
+    def test_batch_of_a_clock_that_was_ahead_delays_no_later_batch(self, database):
+        """A publisher on a machine with a wrong clock made one batch."""
+        save_reports(database, report(ADA, "failed", token=PACK))
+        [first] = find_events(database)
+        ahead = first.batch + 10**16
+        database.write(lambda c: c.execute(update(schema.events).values(batch=ahead)))
+        database.write(lambda c: c.execute(update(deliveries).values(failed_batch=ahead)))
+        save_reports(database, report(OBI, "failed", token=PACK))
+        [_, second] = find_events(database)
+        assert first.batch < second.batch < ahead
+        save_reports(database, report(UMA, "failed", token=PACK))
+        assert len(find_events(database)) == 2
 
     def test_failures_beyond_the_size_of_a_batch_are_in_the_next_ones(self, database, batches_at_once, monkeypatch):
         monkeypatch.setattr(events, "BATCH_SIZE", 2)

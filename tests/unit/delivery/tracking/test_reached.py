@@ -24,7 +24,6 @@ from cpaas_provider.delivery.tracking.events import (
 )
 from cpaas_provider.pages.summaries import count_campaign
 from cpaas_provider.sensors._delivery_status import write_results
-from cpaas_provider.sensors._send_result import AwaitedSends
 from cpaas_provider.sources.base import SourceError
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
 from cpaas_provider.task_groups import UndeliveredSource
@@ -117,7 +116,7 @@ def test_next_channel_leaves_out_only_those_that_were_reached(
     from airflow.sdk import ObjectStoragePath
 
     file = ObjectStoragePath(f"file://{tmp_path}/delivered.{suffix}")
-    write_results(AwaitedSends(("spring",), 1).campaigns, file)
+    write_results(["spring"], file)
     source = UndeliveredSource([{"recipient": f"+{ADA}"}], str(file), column="recipient")
     assert bool(rows_of(source)) is (status not in REACHED)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 from sqlalchemy import select, update
 
 from cpaas_provider.database.activity.progress import CAMPAIGN, RUNNING, RecordedTask, record_progress
@@ -22,8 +24,11 @@ from cpaas_provider.delivery.tracking.events import (
     unpublished,
 )
 from cpaas_provider.delivery.tracking.sent_requests import SentRequest, record_resolution, record_states
+from cpaas_provider.sensors import _delivery_status
 from cpaas_provider.sensors.delivery import DeliverySensor
+from cpaas_provider.sources.base import Row
 from cpaas_provider.sources.delivery_events import DeliveryEventSource
+from cpaas_provider.triggers._polling import delivery_poller
 from cpaas_provider.triggers.delivery import DeliveryTrigger
 from tests.unit.delivery.report_builders import (
     ADA,
@@ -38,6 +43,7 @@ from tests.unit.delivery.report_builders import (
     start_send,
     token_for,
 )
+from tests.unit.triggers.test_delivery import queries_with, until
 
 EVER = dict.fromkeys(KINDS, dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
 SURE, LOST = token_for(ADA, OBI, reference="sure"), CallbackToken("spring", "lost", 10)
@@ -121,6 +127,25 @@ class TestMessagesFailedEvent:
         assert [event.facts for event in failed_events(database)] == [{"recipients": 1}]
         with DeliveryEventSource("spring").open() as table:
             assert [row.values for row in table.rows(["recipient"])] == [(f"+{OBI}",)]
+
+    def test_recipient_that_failed_in_two_accepted_requests_is_listed_and_counted_once(
+        self, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
+        start_send(database)
+        save_requests(database, SentRequest("first", 2), SentRequest("second", 1))
+        save_reports(
+            database,
+            *(report(one, "failed", token=token_for(ADA, OBI, reference="first")) for one in (ADA, OBI)),
+            report(ADA, "bounced", token=token_for(ADA, reference="second")),
+        )
+        finish_send(database, expected=3)
+        (event,) = failed_events(database)
+        assert event.facts == {"recipients": 2}
+        for key in ("spring", event.key, str(event.batch)):
+            with DeliveryEventSource(key).open() as table:
+                rows = [row.values for row in table.rows(["recipient", "status"]) if isinstance(row, Row)]
+            assert rows == [(f"+{ADA}", "bounced"), (f"+{OBI}", "failed")]
 
     def test_failures_of_an_unknown_request_are_published_once_the_task_has_ended(self, database: Database) -> None:
         start_send(database)
@@ -300,6 +325,7 @@ def test_time_to_count_unknown_requests_grows_with_their_number(database: Databa
 
 
 UNKNOWN = SentRequest("lost", 2, state=RequestState.UNKNOWN, unknown=2)
+ALL_UNKNOWN = {"reference": "spring", "sent": 0, "unknown_recipients": 2, "delivery_reports": "callback"}
 PLACE = ("dag", "run", "send", -1)
 
 
@@ -373,7 +399,7 @@ class TestStatesOfRequests:
     async def test_sensor_no_longer_waits_for_a_request_that_is_resolved_as_not_sent(
         self, partly_unknown: Database
     ) -> None:
-        waiting: dict[str, Any] = {"to_resolve": [["spring", 1, 2]], "unknown_recipients": 2}
+        waiting: dict[str, Any] = {"to_resolve": [["spring", 1, 2, True]], "unknown_recipients": 2}
         assert await poll_trigger(accepted=1, **waiting) == trigger_result("timed_out", 3, 1, 0, 0, 2)
         assert resolve(partly_unknown, RequestState.NOT_SENT) == "spring"
         assert await poll_trigger(accepted=1, **waiting) == trigger_result("done", 1, 1, 0, 0, 0)
@@ -425,6 +451,155 @@ class TestStatesOfRequests:
         trigger = sensor._trigger(dt.datetime.now(dt.UTC).isoformat())
         assert [event.payload async for event in trigger.run()] == [trigger_result("done", 1, 1, 0, 0, 0)]
         assert sensor.poke({})
+
+    @pytest.fixture
+    def one_is_silent(self, partly_unknown: Database) -> Database:
+        """Of the recipients of unknown outcome, only OBI has no report."""
+        save_reports(partly_unknown, report(UMA, "failed", token=token_for(OBI, UMA, reference="lost")))
+        return partly_unknown
+
+    @pytest.fixture
+    def reported_meanwhile(self, one_is_silent: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Has OBI reported as in flight between two queries of a read."""
+
+        def read(*arguments: Any) -> Any:
+            save_reports(one_is_silent, report(OBI, "sent", token=token_for(OBI, UMA, reference="lost")))
+            return read_sends(*arguments)
+
+        for module in (_delivery_status, delivery_poller):
+            monkeypatch.setattr(module, "read_sends", read)
+
+    @pytest.mark.usefixtures("reported_meanwhile")
+    async def test_report_between_two_queries_ends_no_wait_for_its_recipient(self) -> None:
+        result = {"reference": "spring", "sent": 1, "unknown_recipients": 2, "delivery_reports": "callback"}
+        sensor = DeliverySensor(task_id="wait", send_result=result, wait_for_unknown=True, deferrable=False)
+        assert sensor.poke({}) is False
+        waiting: dict[str, Any] = {"to_resolve": [["spring", 1, 2, True]], "unknown_recipients": 2}
+        assert (await poll_trigger(accepted=1, **waiting))["outcome"] == "timed_out"
+
+    async def test_read_for_a_new_sensor_ends_no_other_wait(self, one_is_silent: Database) -> None:
+        """Its round reads the numbers of requests, and not the reports that the other sensors wait for."""
+
+        def wait(campaign: str, *numbers: Any) -> Any:
+            end = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)
+            to_resolve = [[campaign, *numbers]] if numbers else []
+            trigger = DeliveryTrigger([campaign], 1, None, end.isoformat(), 60, [], 2, [], to_resolve)
+            return asyncio.create_task(anext(trigger.run()))
+
+        with queries_with("cpaas_sends") as reads:
+            first = wait("spring", 1, 2, True)
+            await until(lambda: reads)
+        save_reports(one_is_silent, report(OBI, "sent", token=token_for(OBI, UMA, reference="lost")))
+        with queries_with("cpaas_deliveries") as reads:
+            second = wait("summer")
+            await until(lambda: reads)
+        await asyncio.sleep(0.5)
+        assert not first.done()
+        for task in (first, second):
+            task.cancel()
+
+    async def test_reports_of_two_campaigns_at_once_end_no_wait_early(self, one_is_silent: Database) -> None:
+        start_send(one_is_silent, "autumn")
+        save_requests(one_is_silent, SentRequest("autumn-pack", 1), campaign="autumn")
+        finish_send(one_is_silent, "autumn", expected=1)
+        end = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)
+        trigger = DeliveryTrigger(
+            ["spring", "autumn"], 2, None, end.isoformat(), 1, [], 2, [], [["spring", 1, 2, True]]
+        )
+        with queries_with("updated_at >=") as rounds:
+            waiting = asyncio.create_task(anext(trigger.run()))
+            await until(lambda: rounds)
+            save_reports(
+                one_is_silent,
+                report(ADA, "delivered", token=token_for(ADA, campaign="autumn")),
+                report(OBI, "sent", token=token_for(OBI, UMA, reference="lost")),
+            )
+            seen = len(rounds)
+            await until(lambda: waiting.done() or len(rounds) > seen + 1)
+        assert not waiting.done()
+        waiting.cancel()
+
+    async def test_report_of_unknown_outcome_in_one_campaign_stands_for_no_recipient_of_another(
+        self, partly_unknown: Database
+    ) -> None:
+        """A later try of the other campaign has not recorded its request yet."""
+        start_send(partly_unknown, "summer")
+        save_requests(partly_unknown, SentRequest("summer-pack", 1), campaign="summer")
+        finish_send(partly_unknown, "summer", expected=1)
+        start_send(partly_unknown, "summer")
+        save_reports(
+            partly_unknown,
+            report(ADA, "delivered", token=token_for(ADA, campaign="summer")),
+            *(
+                report(one, "delivered", token=token_for(OBI, UMA, campaign="summer", reference="later"))
+                for one in (OBI, UMA)
+            ),
+        )
+        results = [
+            {"reference": "spring", "sent": 1, "unknown_recipients": 2, "delivery_reports": "callback"},
+            {"reference": "summer", "sent": 1, "unknown_recipients": 0, "delivery_reports": "callback"},
+        ]
+        sensor = DeliverySensor(task_id="wait", send_result=results, wait_for_unknown=True, deferrable=False)
+        trigger = sensor._trigger(dt.datetime.now(dt.UTC).isoformat())
+        assert [event.payload async for event in trigger.run()] == [trigger_result("timed_out", 6, 4, 0, 0, 2)]
+        assert sensor.poke({}) is False
+
+    @pytest.fixture
+    def all_unknown(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
+        """A campaign of which the service is known to have accepted nothing: the outcome of its request is unknown."""
+        monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
+        start_send(database)
+        save_requests(database, UNKNOWN)
+        finish_send(database, expected=0)
+        return database
+
+    @pytest.mark.parametrize("send_result", ["spring", ALL_UNKNOWN])
+    async def test_sensor_waits_for_unknown_recipients_alone(self, all_unknown: Database, send_result: Any) -> None:
+        sensor = DeliverySensor(task_id="wait", send_result=send_result, wait_for_unknown=True, deferrable=False)
+        trigger = sensor._trigger(dt.datetime.now(dt.UTC).isoformat())
+        assert [event.payload async for event in trigger.run()] == [trigger_result("timed_out", 2, 0, 0, 0, 2)]
+        assert sensor.poke({}) is False
+        save_reports(
+            all_unknown, *(report(one, "failed", token=token_for(OBI, UMA, reference="lost")) for one in (OBI, UMA))
+        )
+        assert [event.payload async for event in trigger.run()] == [trigger_result("done", 2, 0, 2, 0, 0)]
+        assert sensor.poke({})
+
+    @pytest.mark.parametrize("send_result", ["spring", ALL_UNKNOWN])
+    @pytest.mark.parametrize("is_resolved", [True, False])
+    async def test_sensor_of_a_campaign_without_accepted_recipients_fails_and_names_the_unknown_ones(
+        self, all_unknown: Database, send_result: Any, *, is_resolved: bool
+    ) -> None:
+        """Also if a person found that its unknown recipients were not sent to."""
+        if is_resolved:
+            resolve(all_unknown, RequestState.NOT_SENT)
+        sensor = DeliverySensor(task_id="wait", send_result=send_result, wait_for_unknown=is_resolved, deferrable=False)
+        trigger = sensor._trigger(dt.datetime.now(dt.UTC).isoformat())
+        events = [event.payload async for event in trigger.run()]
+        assert events == [trigger_result("nothing", 0, 0, 0, 0, 0)]
+        for end in (lambda: sensor.execute_complete({}, events[0]), lambda: sensor.poke({})):
+            with pytest.raises(AirflowFailException, match="wait_for_unknown=True"):
+                end()
+
+    async def test_sensor_fails_alike_if_the_last_unknown_recipients_are_resolved_as_not_sent_while_it_waits(
+        self, all_unknown: Database
+    ) -> None:
+        sensor = DeliverySensor(task_id="wait", send_result="spring", wait_for_unknown=True, deferrable=False)
+        assert sensor.poke({}) is False
+        resolve(all_unknown, RequestState.NOT_SENT)
+        for process in (sensor, DeliverySensor(task_id="wait", send_result="spring", deferrable=False)):
+            with pytest.raises(AirflowFailException, match="no accepted recipient"):
+                process.poke({})
+
+    @pytest.mark.parametrize("send_result", ["spring", ALL_UNKNOWN])
+    async def test_sensor_waits_for_unknown_recipients_that_were_resolved_as_sent_before_it_began(
+        self, all_unknown: Database, send_result: Any
+    ) -> None:
+        resolve(all_unknown, RequestState.ACCEPTED)
+        sensor = DeliverySensor(task_id="wait", send_result=send_result, deferrable=False)
+        trigger = sensor._trigger(dt.datetime.now(dt.UTC).isoformat())
+        assert [event.payload async for event in trigger.run()] == [trigger_result("timed_out", 2, 0, 0, 0, 2)]
+        assert sensor.poke({}) is False
 
     def test_sensor_on_a_worker_follows_a_resolution(self, partly_unknown: Database) -> None:
         result = {"reference": "spring", "sent": 1, "unknown_recipients": 2, "delivery_reports": "callback"}
