@@ -72,8 +72,7 @@ def deliver_with_fallback(
     :param results_folder: a folder for the results files, which all workers can read. It must differ for each run, such
         as ``"s3://campaigns/{{ run_id }}"`` (templated)
     :param wait: the longest wait for delivery on a channel, as a timedelta or in seconds
-    :param region: two-letter region of numbers that are not international. Default: the ``default_region`` of the
-        connection of each campaign
+    :param region: two-letter region of numbers that are not international, for connections without ``default_region``
     :param common: arguments of all campaigns, such as ``cpaas_conn_id`` and ``max_recipients``
     :return: the group, to be ordered like a task
     :raises ValueError: when a step cannot be used

@@ -11,6 +11,8 @@ import pytest
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
+from cpaas_provider.api.recipients.invalid import InvalidRecipientError
+from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.task_groups import UndeliveredSource, deliver_with_fallback
 from tests.airflow.harness.examples import bounded
 from tests.airflow.harness.running import run
@@ -182,6 +184,20 @@ class TestSource:
         rows = [{"phone": one, "name": "Ada"} for one in forms]
         source = UndeliveredSource(rows, results, column="phone", region="NG")
         assert self.rows(source, "phone") == [f"+{NUMBERS[1]}", f"+{NUMBERS[2]}", "nonsense", None]
+
+    @pytest.mark.usefixtures("sandbox")
+    def test_region_of_the_connection_is_that_of_the_message(self, results: Path) -> None:
+        rows = [{"phone": f"0{NUMBERS[0][3:]}"}]
+        source = UndeliveredSource(rows, results, column="phone", region="GH", cpaas_conn_id="cpaas_default")
+        assert self.rows(source, "phone") == []
+
+    def test_number_that_only_a_tolerant_connection_reads_is_known(self, tmp_path: Path) -> None:
+        results, number = tmp_path / "delivered.jsonl", "2341990000001"
+        results.write_text(json.dumps({"recipient": f"+{number}", "outcome": "delivered"}))
+        with pytest.raises(InvalidRecipientError):
+            NumberReader().read(f"+{number}")
+        assert NumberReader(None, "possible").read(f"+{number}") == number
+        assert self.rows(UndeliveredSource([{"phone": f"+{number}"}], results, column="phone"), "phone") == []
 
     def test_addresses_are_compared_without_case(self, results: Path) -> None:
         source = UndeliveredSource([{"email": one} for one in ADDRESSES], results, column="email")
