@@ -152,7 +152,9 @@ def _skip_without(task_id: str, then: Callable[[Context], Any] | None) -> Callab
     """
 
     def check(context: Context) -> None:
-        if not any(context["ti"].xcom_pull(task_ids=task_id, key=key) for key in _RESULT_KEYS):
+        ti = context["ti"]
+        # In a mapped group, each instance has its own report.
+        if not any(ti.xcom_pull(task_ids=task_id, key=key, map_indexes=ti.map_index) for key in _RESULT_KEYS):
             # Imported on the worker, so that parsing a DAG stays fast.
             from cpaas_provider.tasks.airflow.context import SKIP_REASON_KEY, push_or_warn
 
@@ -170,7 +172,7 @@ def _skip_without(task_id: str, then: Callable[[Context], Any] | None) -> Callab
 
 def _accepted_or_unknown(task_id: str) -> str:
     """Return a template of the number of recipients who may have got the message of a campaign."""
-    pulled = [f"ti.xcom_pull(task_ids='{task_id}', key='{key}')" for key in _RESULT_KEYS]
+    pulled = [f"ti.xcom_pull(task_ids='{task_id}', key='{key}', map_indexes=ti.map_index)" for key in _RESULT_KEYS]
     result = f"({' or '.join(pulled)} or {{}})"
     return f"{{{{ {result}.get('sent', 0) + {result}.get('unknown_recipients', 0) }}}}"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, task_group
 from airflow.sdk.exceptions import AirflowSkipException
 
 from cpaas_provider.api.recipients.invalid import InvalidRecipientError
@@ -333,3 +333,28 @@ def test_group_that_cannot_work_is_refused_in_the_dag_file(given: dict[str, Any]
     steps = [{"channel": "sms", "content": "Hello"}, {"channel": "email", "content": "Hello"}]
     with pytest.raises(ValueError, match=words), new_dag():
         deliver_with_fallback("group", **{"source": [], "steps": steps, "results_folder": "out", **given})
+
+
+def test_each_instance_of_a_mapped_group_reads_its_own_reports(receiver, sandbox, tmp_path) -> None:
+    sandbox.set_outcomes(sms=dict.fromkeys(NUMBERS[1::2], "undelivered"))
+
+    @task_group
+    def branch(source: Any) -> None:
+        deliver_with_fallback(
+            "group",
+            source=source,
+            steps=[
+                {"channel": channel, "content": "Closed on Friday.", "sender_id": SENDERS[channel]}
+                for channel in ("sms", "email")
+            ],
+            results_folder=f"file://{tmp_path}/{{{{ ti.map_index }}}}",
+            wait=60,
+        )
+
+    people = [{"phone": NUMBERS[row], "email": ADDRESSES[row]} for row in range(4)]
+    with new_dag() as dag:
+        branch.expand(source=[people[:2], people[2:]])
+    with bounded(120):
+        run(dag)
+    assert sent(sandbox, "sms") == Counter(NUMBERS[:4])
+    assert sent(sandbox, "email") == Counter(ADDRESSES[1:4:2])
