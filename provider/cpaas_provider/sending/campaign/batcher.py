@@ -102,7 +102,7 @@ class Batcher:
             recipients = self._requeued.pop()
         else:
             recipients = self._cut() if len(self._ready) >= self.per_request else await self._take()
-        if not recipients and self._has_parts():
+        if not recipients and (self._requeued or self._returned):
             # A request was rejected while recipients were filtered.
             return await self._next(pending)
         if not recipients:
@@ -122,10 +122,6 @@ class Batcher:
             # A price that is known stays known.
             self.needs_price = None
         return self._within_budget(recipients)
-
-    def _has_parts(self) -> bool:
-        """Return whether there are parts of rejected batches."""
-        return bool(self._requeued or self._returned)
 
     async def _check_again(self) -> None:
         """Drop the recipients that were listed since they were taken, if the last search for them may be too old."""
@@ -185,11 +181,12 @@ class Batcher:
 
     async def _select_again(self, pending: int) -> Batch | Wait | None:
         """Return the next batch, when all selected recipients were taken; ``None`` if no recipient is left."""
-        if not self._testing and (self.window is None or not self._zones()):
+        is_done = self.window is None or not self._zones()
+        if is_done and not self._testing:
             return None
         if pending:
             return WAIT
-        if self._testing and (self.window is None or not self._zones()):
+        if is_done:
             self._refuse_left_out_tests()
             if self.test_only:
                 return None
