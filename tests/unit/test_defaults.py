@@ -51,7 +51,7 @@ def test_defaults_of_a_campaign(kind: type) -> None:
     made: Any = kind(task_id="send", **SENDS[kind])
     assert made.max_failure_ratio == 0
     # As many requests may be pending as the connection has in flight.
-    terms = build_options(made.build_spec(), read_connection(CONNECTION), Partition.read(made.partition))
+    terms = build_options(made.build_spec(), read_connection(CONNECTION), Partition.read(made.partition), {})
     assert (terms.window, terms.in_flight) == (8, 8)
     if kind is SmsCampaignOperator:
         assert (made.skip_dnd, made.on_lookup_error, made.lookup_ttl) == (False, "skip", timedelta(days=30))
@@ -60,7 +60,7 @@ def test_defaults_of_a_campaign(kind: type) -> None:
 def test_request_of_a_campaign_has_at_most_2500_recipients() -> None:
     made: Any = SmsCampaignOperator(task_id="send", **SENDS[SmsCampaignOperator])
     connection = Connection(**SERVICE, extra='{"recipients_per_request": 10000}')
-    options = build_options(made.build_spec(), read_connection(connection), Partition.read(made.partition))
+    options = build_options(made.build_spec(), read_connection(connection), Partition.read(made.partition), {})
     assert options.recipients_per_request == 2_500
 
 

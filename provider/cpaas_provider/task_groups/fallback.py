@@ -72,8 +72,7 @@ def deliver_with_fallback(
     :param results_folder: a folder for the results files, which all workers can read. It must differ for each run, such
         as ``"s3://campaigns/{{ run_id }}"`` (templated)
     :param wait: the longest wait for delivery on a channel, as a timedelta or in seconds
-    :param region: two-letter region of numbers that are not international. Default: the ``default_region`` of the
-        connection of each campaign
+    :param region: two-letter region of numbers that are not international, for connections without ``default_region``
     :param common: arguments of all campaigns, such as ``cpaas_conn_id`` and ``max_recipients``
     :return: the group, to be ordered like a task
     :raises ValueError: when a step cannot be used
@@ -153,7 +152,9 @@ def _skip_without(task_id: str, then: Callable[[Context], Any] | None) -> Callab
     """
 
     def check(context: Context) -> None:
-        if not any(context["ti"].xcom_pull(task_ids=task_id, key=key) for key in _RESULT_KEYS):
+        ti = context["ti"]
+        # In a mapped group, each instance has its own report.
+        if not any(ti.xcom_pull(task_ids=task_id, key=key, map_indexes=ti.map_index) for key in _RESULT_KEYS):
             # Imported on the worker, so that parsing a DAG stays fast.
             from cpaas_provider.tasks.airflow.context import SKIP_REASON_KEY, push_or_warn
 
@@ -171,7 +172,7 @@ def _skip_without(task_id: str, then: Callable[[Context], Any] | None) -> Callab
 
 def _accepted_or_unknown(task_id: str) -> str:
     """Return a template of the number of recipients who may have got the message of a campaign."""
-    pulled = [f"ti.xcom_pull(task_ids='{task_id}', key='{key}')" for key in _RESULT_KEYS]
+    pulled = [f"ti.xcom_pull(task_ids='{task_id}', key='{key}', map_indexes=ti.map_index)" for key in _RESULT_KEYS]
     result = f"({' or '.join(pulled)} or {{}})"
     return f"{{{{ {result}.get('sent', 0) + {result}.get('unknown_recipients', 0) }}}}"
 

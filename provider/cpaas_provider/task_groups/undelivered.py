@@ -32,10 +32,10 @@ class UndeliveredSource(_validators.Argument):
     :param accepted: the number of recipients who may have got that message: ``sent`` and ``unknown_recipients`` of the
         campaign's result, added up. If it is 0, no file is needed, and all rows stay. Default: the file is needed
         (templated)
-    :param region: two-letter region of numbers that are not international, e.g. ``NG``. Default: the
-        ``default_region`` of ``cpaas_conn_id`` (templated)
-    :param cpaas_conn_id: the connection that the message was sent through. Default: none, then numbers that are not
-        international are read with ``region`` only (templated)
+    :param region: two-letter region of numbers that are not international, e.g. ``NG``, if ``cpaas_conn_id`` has no
+        ``default_region`` (templated)
+    :param cpaas_conn_id: the connection that the message was sent through, which decides how its numbers were read.
+        Default: none, then numbers that are not international are read with ``region`` (templated)
     """
 
     template_fields = ("source", "delivery_results", "accepted", "region", "cpaas_conn_id")
@@ -84,8 +84,10 @@ class UndeliveredSource(_validators.Argument):
         from cpaas_provider.hooks.cpaas import CpaasHook
 
         if self.cpaas_conn_id is None:
-            return RecipientReader("any", NumberReader(self.region))
-        return CpaasHook(self.cpaas_conn_id).get_connection_settings().settings.recipient_reader("any", self.region)
+            # The connection of the message may have accepted numbers that are only possible.
+            return RecipientReader("any", NumberReader(self.region, "possible"))
+        settings = CpaasHook(self.cpaas_conn_id).get_connection_settings().settings
+        return settings.recipient_reader("any", settings.default_region or self.region)
 
     def _delivered(self) -> array[int]:
         """Return the sorted hashes of the recipients that the message reached, 8 bytes each."""

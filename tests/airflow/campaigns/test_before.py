@@ -149,6 +149,7 @@ class TestTestRecipients:
         done = run.run_try()
         assert (done.state, count_messages(task_runner)) == ("success", Counter(TEST_DIGITS))
         assert counts(done.result) == {"sent": 2, "not_sent": 4}
+        assert (run.clear().run_try().state, requests(task_runner)) == ("success", 1)
         later = run.change(test_only=False).clear().run_try()
         assert (later.state, count_messages(task_runner)) == ("success", Counter([*TEST_DIGITS, *digits(4)]))
 
@@ -190,6 +191,11 @@ class TestTestRecipients:
         failed = sms(task_runner, rows(4), test_recipients=TESTERS[:1], skip_dnd=True, max_failure_ratio=1).run_try()
         assert (failed.state, requests(task_runner) - before) == ("failed", 0)
         assert "its lookup failed" in failed.error
+
+    def test_test_only_looks_up_no_other_recipient(self, task_runner: TaskRunner) -> None:
+        task_runner.sandbox.control("POST", "seed", {"lookups": [{"phone": to, "dnd": False} for to in TEST_DIGITS]})
+        done = sms(task_runner, rows(4), test_recipients=TESTERS, test_only=True, skip_dnd=True).run_try()
+        assert (done.state, task_runner.sandbox.counters()["lookups"]) == ("success", len(TESTERS))
 
     def test_test_only_without_test_recipients_is_refused_in_the_dag_file(self, task_runner: TaskRunner) -> None:
         with pytest.raises(ValueError, match="test_only needs test_recipients"):

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, task_group
 from airflow.sdk.exceptions import AirflowSkipException
 
+from cpaas_provider.api.recipients.invalid import InvalidRecipientError
+from cpaas_provider.api.recipients.msisdn import NumberReader
 from cpaas_provider.task_groups import UndeliveredSource, deliver_with_fallback
 from tests.airflow.harness.examples import bounded
 from tests.airflow.harness.running import run
@@ -183,6 +185,20 @@ class TestSource:
         source = UndeliveredSource(rows, results, column="phone", region="NG")
         assert self.rows(source, "phone") == [f"+{NUMBERS[1]}", f"+{NUMBERS[2]}", "nonsense", None]
 
+    @pytest.mark.usefixtures("sandbox")
+    def test_region_of_the_connection_is_that_of_the_message(self, results: Path) -> None:
+        rows = [{"phone": f"0{NUMBERS[0][3:]}"}]
+        source = UndeliveredSource(rows, results, column="phone", region="GH", cpaas_conn_id="cpaas_default")
+        assert self.rows(source, "phone") == []
+
+    def test_number_that_only_a_tolerant_connection_reads_is_known(self, tmp_path: Path) -> None:
+        results, number = tmp_path / "delivered.jsonl", "2341990000001"
+        results.write_text(json.dumps({"recipient": f"+{number}", "outcome": "delivered"}))
+        with pytest.raises(InvalidRecipientError):
+            NumberReader().read(f"+{number}")
+        assert NumberReader(None, "possible").read(f"+{number}") == number
+        assert self.rows(UndeliveredSource([{"phone": f"+{number}"}], results, column="phone"), "phone") == []
+
     def test_addresses_are_compared_without_case(self, results: Path) -> None:
         source = UndeliveredSource([{"email": one} for one in ADDRESSES], results, column="email")
         assert self.rows(source, "email") == [one for one in ADDRESSES if one != ADDRESSES[3]]
@@ -317,3 +333,28 @@ def test_group_that_cannot_work_is_refused_in_the_dag_file(given: dict[str, Any]
     steps = [{"channel": "sms", "content": "Hello"}, {"channel": "email", "content": "Hello"}]
     with pytest.raises(ValueError, match=words), new_dag():
         deliver_with_fallback("group", **{"source": [], "steps": steps, "results_folder": "out", **given})
+
+
+def test_each_instance_of_a_mapped_group_reads_its_own_reports(receiver, sandbox, tmp_path) -> None:
+    sandbox.set_outcomes(sms=dict.fromkeys(NUMBERS[1::2], "undelivered"))
+
+    @task_group
+    def branch(source: Any) -> None:
+        deliver_with_fallback(
+            "group",
+            source=source,
+            steps=[
+                {"channel": channel, "content": "Closed on Friday.", "sender_id": SENDERS[channel]}
+                for channel in ("sms", "email")
+            ],
+            results_folder=f"file://{tmp_path}/{{{{ ti.map_index }}}}",
+            wait=60,
+        )
+
+    people = [{"phone": NUMBERS[row], "email": ADDRESSES[row]} for row in range(4)]
+    with new_dag() as dag:
+        branch.expand(source=[people[:2], people[2:]])
+    with bounded(120):
+        run(dag)
+    assert sent(sandbox, "sms") == Counter(NUMBERS[:4])
+    assert sent(sandbox, "email") == Counter(ADDRESSES[1:4:2])

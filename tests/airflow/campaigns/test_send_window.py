@@ -12,7 +12,7 @@ from airflow.sdk import timezone
 
 from cpaas_provider.sending.campaign import batcher
 from tests.airflow.harness.campaigns import count_messages, counts, digits, limit_batches, requests, rows, sms
-from tests.airflow.harness.task_runner import TaskRunner
+from tests.airflow.harness.task_runner import TaskRunner, fault
 
 HOUR = dt.timedelta(hours=1)
 
@@ -110,6 +110,19 @@ class TestTimezoneColumn:
         hours(12)
         resumed = run.fire_trigger(early=True).run_try()
         assert (resumed.state, count_messages(task_runner)) == ("success", Counter([*digits(2), *digits(2, 10)]))
+
+    def test_no_recipient_is_sent_to_before_a_test_recipient_whose_window_is_closed(
+        self, task_runner: TaskRunner, hours: Any
+    ) -> None:
+        tests = [*rows(1, 20, zone="Etc/UTC"), *rows(1, 30, zone="Etc/GMT-12")]
+        given = {**window(-1, 3), "timezone_column": "zone", "test_recipients": tests}
+        run = sms(task_runner, self.people(), **given)
+        deferred = run.run_try()
+        assert (deferred.state, count_messages(task_runner)) == ("deferred", Counter(digits(1, 20)))
+        hours(12)
+        task_runner.sandbox.control(*fault("send_sms", "error_under_200", times=1, body_status=400))
+        failed = run.fire_trigger(early=True).run_try()
+        assert (failed.state, count_messages(task_runner)) == ("failed", Counter(digits(1, 20)))
 
     def test_unknown_timezone_is_an_invalid_row(self, task_runner: TaskRunner) -> None:
         given = {**window(-1, 3), "timezone_column": "zone"}

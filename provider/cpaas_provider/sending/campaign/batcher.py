@@ -68,7 +68,9 @@ class Batcher:
         """Those that were returned since the last call of ``next``."""
         self._recipients: Iterator[Recipient] | None = None
         self._window_changes_at: datetime | None = None
-        self._testing = only is None
+        first = None if self._only is not None else next(self.plan.not_sent(), None)
+        self._testing = first is not None and (self.test_only or not first.row)
+        """Whether only test recipients are selected. The others are not even looked up before these are sent to."""
 
     def requeue(self, parts: Iterable[Batch]) -> None:
         """Return the parts of a rejected batch, which are then taken before other recipients."""
@@ -100,28 +102,19 @@ class Batcher:
             recipients = self._requeued.pop()
         else:
             recipients = self._cut() if len(self._ready) >= self.per_request else await self._take()
-        if not recipients and self._has_parts():
+        if not recipients and (self._requeued or self._returned):
             # A request was rejected while recipients were filtered.
             return await self._next(pending)
         if not recipients:
-            return await self._reopen_window(pending)
+            return await self._select_again(pending)
         if self.window is not None and self._filters and not self._is_selection_valid():
             # It closed or opened while numbers were looked up, which may take minutes.
             self._return(recipients)
             return await self._next(pending)
-        are_tests = self._only is None and not recipients[0].row
-        if (self._testing or are_tests) and pending:
+        if self._testing and pending:
             # Requests to test recipients leave alone: their outcome may end the campaign.
             self._return(recipients)
             return WAIT
-        if self._testing and not are_tests and self.plan.tests((*LEFT_OUT, RecipientStatus.LOOKUP_FAILED)):
-            raise TestLeftOutError(
-                "A test recipient is marked as do-not-disturb, its lookup failed, or it is at the frequency cap or "
-                "on the suppression list. It was not sent to, and no other recipient was. Name another test recipient."
-            )
-        self._testing = are_tests
-        if self.test_only and not self._testing:
-            return None
         if self.needs_price is not None:
             if await self.needs_price():
                 self._return(recipients if pending else recipients[1:])
@@ -129,10 +122,6 @@ class Batcher:
             # A price that is known stays known.
             self.needs_price = None
         return self._within_budget(recipients)
-
-    def _has_parts(self) -> bool:
-        """Return whether there are parts of rejected batches."""
-        return bool(self._requeued or self._returned)
 
     async def _check_again(self) -> None:
         """Drop the recipients that were listed since they were taken, if the last search for them may be too old."""
@@ -173,7 +162,7 @@ class Batcher:
             until = window.next_opening(now, zones)
             raise OutsideSendWindowError("The send window is closed for all recipients that are left.", until)
         if self._only is None:
-            self._recipients = self.plan.not_sent(open_zones)
+            self._recipients = self.plan.not_sent(open_zones, tests=self._testing)
         else:
             self._recipients = iter([recipient for recipient in self._only.values() if recipient.zone in open_zones])
         self._window_changes_at = window.next_change(now, zones or [None])
@@ -182,8 +171,7 @@ class Batcher:
         """Return the time zones of the recipients that are left."""
         if self._only is not None:
             return list({recipient.zone for recipient in self._only.values()})
-        # Test recipients come first, so their time zones alone decide while some are left.
-        return self.plan.zones(tests=True) or self.plan.zones()
+        return self.plan.zones(tests=self._testing)
 
     def _remove(self, recipients: Iterable[Recipient]) -> None:
         """Remove recipients from ``only``, so that they are not selected again when the send window opens."""
@@ -191,18 +179,35 @@ class Batcher:
             for recipient in recipients:
                 self._only.pop(recipient.position, None)
 
-    async def _reopen_window(self, pending: int) -> Batch | Wait | None:
-        """Return the next batch after a new selection by the send window; ``None`` if no recipient is left."""
-        if self.window is None or not self._zones():
+    async def _select_again(self, pending: int) -> Batch | Wait | None:
+        """Return the next batch, when all selected recipients were taken; ``None`` if no recipient is left."""
+        is_done = self.window is None or not self._zones()
+        if is_done and not self._testing:
             return None
         if pending:
             return WAIT
-        self._select_by_window(self.window)
+        if is_done:
+            self._refuse_left_out_tests()
+            if self.test_only:
+                return None
+            self._testing, self._recipients = False, None
+        if self.window is not None:
+            self._select_by_window(self.window)
         return await self._next(pending)
+
+    def _refuse_left_out_tests(self) -> None:
+        """Raise if a guard excluded a test recipient."""
+        if self.plan.tests((*LEFT_OUT, RecipientStatus.LOOKUP_FAILED)):
+            raise TestLeftOutError(
+                "A test recipient is marked as do-not-disturb, its lookup failed, or it is at the frequency cap or "
+                "on the suppression list. It was not sent to, and no other recipient was. Name another test recipient."
+            )
 
     async def _take(self) -> Batch:
         if self._recipients is None:
-            self._recipients = iter([*self._only.values()]) if self._only is not None else self.plan.not_sent()
+            self._recipients = (
+                iter([*self._only.values()]) if self._only is not None else self.plan.not_sent(tests=self._testing)
+            )
         may_follow = True
         while may_follow and len(self._ready) < self.per_request:
             may_follow = await self._fill(self._recipients)

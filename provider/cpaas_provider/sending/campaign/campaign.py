@@ -436,10 +436,11 @@ class Campaign:
         return sum(number for status, number in counts.items() if status < RecipientStatus.INVALID_ROW)
 
     def _may_fail(self) -> int:
-        """Return how many recipients may be rejected under ``max_failure_ratio``, less the invalid rows."""
-        invalid = self.plan.counts()[RecipientStatus.INVALID_ROW]
-        allowed = self.options.max_failure_ratio * (self.recipients() + invalid)
-        return max(0, int(allowed + 1e-9) - invalid)
+        """Return how many more recipients may be rejected under ``max_failure_ratio``."""
+        counts = self.plan.counts()
+        invalid = counts[RecipientStatus.INVALID_ROW]
+        allowed = int(self.options.max_failure_ratio * (self.recipients() + invalid) + 1e-9)
+        return max(0, allowed - invalid - counts[RecipientStatus.REJECTED])
 
 
 @contextlib.contextmanager

@@ -284,17 +284,24 @@ class JournalIndex(SendRequests):
         One of unknown outcome may have been charged, also if a resend to its recipients was accepted.
         """
         rows = self.plan.database.execute(
-            """SELECT at, sum(coalesce(pages, 1)), charge, balance, 0, number FROM recipient
-            JOIN request ON number = request WHERE status = ? GROUP BY number
-            UNION ALL
-            SELECT at, sum(coalesce(pages, 1)), NULL, NULL, 1, number FROM recipient_request AS sent
-            JOIN request ON number = sent.request
-            LEFT JOIN recipient ON recipient.member = sent.member AND status != ?
-            WHERE state = ? GROUP BY number
-            ORDER BY at, number""",
-            (RecipientStatus.SENT, RecipientStatus.DUPLICATE, _UNKNOWN),
+            # A recipient names the newest of its accepted requests. Only requests that not all of their recipients name
+            # are looked up by their recipients, and these are not stored of a request that is accepted in this try.
+            """WITH latest AS (
+                SELECT request AS number, count(*) AS recipients, sum(coalesce(pages, 1)) AS units FROM recipient
+                WHERE status = ? GROUP BY request
+            ), stored AS (
+                SELECT sent.request AS number, sum(coalesce(pages, 1)) AS units FROM recipient_request AS sent
+                LEFT JOIN recipient ON recipient.member = sent.member AND status != ?
+                WHERE sent.request IN (SELECT number FROM request LEFT JOIN latest USING (number)
+                    WHERE state >= ? AND coalesce(recipients, 0) < size)
+                GROUP BY sent.request
+            )
+            SELECT at, coalesce(stored.units, latest.units, 0), charge, balance, state = ? FROM request
+            LEFT JOIN stored USING (number) LEFT JOIN latest USING (number)
+            WHERE state >= ? ORDER BY at, number""",
+            (RecipientStatus.SENT, RecipientStatus.DUPLICATE, _UNKNOWN, _UNKNOWN, _UNKNOWN),
         )
-        return [EarlierRequest(*row[:-1]) for row in rows]
+        return [EarlierRequest(*row) for row in rows]
 
     def resent_units(self) -> int:
         """Return the billable units of requests of unknown outcome whose recipients were sent to again.

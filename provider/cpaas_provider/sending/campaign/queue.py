@@ -82,7 +82,7 @@ class CampaignQueue:
     """The requests of one try, or of one resend within it.
 
     :param on_rejected_batch: whether a batch that is rejected as a whole may be split and sent again
-    :param max_rejected: the most recipients that may be rejected; ``None`` for no limit
+    :param max_rejected: the most further recipients that may be rejected; ``None`` for no limit
     :param max_identical_rejections: this many equal rejections in a row end the campaign; ``None`` for no limit
     :param is_resend: whether the requests go to recipients of unknown outcome, again
     """

@@ -242,15 +242,15 @@ class RecipientTable:
         query = f"SELECT DISTINCT zone FROM recipient WHERE status = ?{' AND row = 0' if tests else ''}"  # noqa: S608 - ours
         return [zone for (zone,) in self.database.execute(query, (RecipientStatus.NOT_SENT,))]
 
-    def not_sent(self, zones: Sequence[str | None] | None = None, after: int = 0) -> Iterator[Recipient]:
+    def not_sent(self, zones: Sequence[str | None] | None = None, *, tests: bool = False) -> Iterator[Recipient]:
         """Yield the recipients to send to, in order. The status of those already yielded may change meanwhile.
 
         :param zones: only recipients of these time zones; ``None`` for all
-        :param after: only recipients at later positions
+        :param tests: only test recipients
         """
-        condition, values = "", list[Any]()
+        condition, values, after = " AND row = 0" if tests else "", list[Any](), 0
         if zones is not None:
-            condition = f" AND coalesce(zone, '') IN ({', '.join('?' * len(zones))})"
+            condition += f" AND coalesce(zone, '') IN ({', '.join('?' * len(zones))})"
             values = [zone or "" for zone in zones]
         query = (
             "SELECT position, row, member, address, placeholder_values, pages, zone FROM recipient "  # noqa: S608 - only question marks

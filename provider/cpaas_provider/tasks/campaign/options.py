@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -32,14 +31,12 @@ if TYPE_CHECKING:
     from cpaas_provider.sending.partitions import Partition
     from cpaas_provider.tasks.campaign.spec import CampaignSpec
 
-NOTHING_CONFIRMED: Mapping[str, int | str] = MappingProxyType({})
-
 
 def build_options(
     spec: CampaignSpec,
     connection: CpaasConnection,
     partition: Partition,
-    confirmed: Mapping[str, int | str] = NOTHING_CONFIRMED,
+    confirmed: Mapping[str, int | str],
 ) -> CampaignOptions:
     """Return the terms of a campaign, or of its part: budgets are divided, a floor of the balance is not.
 

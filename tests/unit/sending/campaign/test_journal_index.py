@@ -283,6 +283,19 @@ class TestSums:
         _, index = restored(batch([make_intent(0, ADA)], [make_result(0, None, None)]))
         assert index.money() == (None, None, 1)
 
+    def test_recipient_of_two_accepted_requests_is_paid_for_twice(self) -> None:
+        intents = [make_intent(0, ADA, OBI), make_intent(1, ADA), make_intent(2, OBI)]
+        _, index = restored(batch(intents, [make_result(1), make_result(2)]))
+        index.confirm({0: {"id": "m0"}})
+        assert [(paid.units, paid.charge) for paid in index.earlier_requests()] == [(2, None), (1, 2.5), (1, 2.5)]
+
+    def test_accepted_request_of_this_try_is_paid_for(self) -> None:
+        plan, index = restored(batch([make_intent(0, ADA, OBI)]))
+        index.record(make_intent(1, ADA), WHEN.timestamp(), make_result(1))
+        plan.set_status([1], RecipientStatus.SENT, 1)
+        found = [(paid.units, paid.charge, bool(paid.is_unknown)) for paid in index.earlier_requests()]
+        assert found == [(2, None, True), (1, 2.5, False)]
+
 
 class TestEvidence:
     def test_result_of_a_probe_resolves_the_recipients_of_its_request(self) -> None:

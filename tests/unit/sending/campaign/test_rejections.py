@@ -21,10 +21,12 @@ from cpaas_provider.api.errors import (
     CpaasUnknownOutcomeError,
 )
 from cpaas_provider.sending.campaign.progress import LookUps
+from cpaas_provider.sending.campaign.queue import TooManyFailuresError
 from cpaas_provider.sending.campaign.recipients import Recipient, RecipientStatus
 from cpaas_provider.sending.campaign.rejections import NextStep, OnRejectedBatch, bisect, decide_after_failure
 from cpaas_provider.sending.journal.model import State
 from cpaas_provider.sending.spec import OnUnknown
+from tests.unit.sending.campaign.parts import SECOND_TRY, MemoryStore
 from tests.unit.sending.campaign.running import accepted, tried
 
 
@@ -134,3 +136,19 @@ def test_error_of_rejected_recipients_counts_those_of_unknown_outcome() -> None:
     done = tried(service, 5, per_request=1, on_unknown=OnUnknown.SKIP)
     assert [done.of(status) for status in (RecipientStatus.SENT, RecipientStatus.UNKNOWN)] == [2, 2]
     assert "All other recipients were sent to, but 2 recipients of unknown outcome." in str(done.error)
+
+
+def test_rejections_of_earlier_tries_count_for_max_failure_ratio() -> None:
+    store, responses = MemoryStore(), iter([rejected(400), None, rejected(400), CpaasNotSentError("no connection")])
+
+    def service(recipients: Sequence[str], reference: str) -> Any:
+        if (error := next(responses)) is not None:
+            raise error
+        return accepted(reference)
+
+    how = {"store": store, "per_request": 1, "window": 1, "max_failure_ratio": 0.2}
+    assert isinstance(tried(service, 10, **how).error, CpaasNotSentError)
+    responses = iter([None, rejected(400), *[None] * 6])
+    second = tried(service, 10, tries=SECOND_TRY, **how)
+    assert isinstance(second.error, TooManyFailuresError)
+    assert (second.of(RecipientStatus.REJECTED), second.of(RecipientStatus.NOT_SENT)) == (3, 5)
