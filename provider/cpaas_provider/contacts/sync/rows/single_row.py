@@ -39,9 +39,8 @@ from cpaas_provider.contacts.sync.decisions import (
 )
 from cpaas_provider.contacts.sync.rows.finder import (
     RowFinder,
+    find_unstored,
     is_proved_gone,
-    unstored_columns,
-    unstored_reason,
 )
 from cpaas_provider.contacts.sync.rows.updates import CheckedUpdates
 from cpaas_provider.contacts.sync.spool import WorkItem
@@ -209,10 +208,16 @@ class RowUpsert(Struct, frozen=True):
         if is_other:
             lease.write([Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))])
             return self._unknown("the response has the id or the cells of another row")
-        if unstored := await unstored_columns(_RowCalls(self.requests), record, decision.cells):
-            stored = CellHashes.from_bytes(after.cell_hashes).without(unstored)
+        unstored = await find_unstored(_RowCalls(self.requests), record, decision.cells)
+        if unstored.columns:
+            stored = CellHashes.from_bytes(after.cell_hashes).without(unstored.columns)
             lease.write([Change(after, replace(after, cell_hashes=stored.to_bytes()))])
-            reason = unstored_reason(unstored, self.columns)
+            reason = unstored.reason(self.columns)
+            if not unstored.is_proved:
+                raise NotSyncedError(
+                    f"{reason[0].upper()}{reason[1:]}. The row id is recorded. A retry of the task sends these cells "
+                    "again."
+                )
             raise UnstoredCellsError(
                 f"{reason[0].upper()}{reason[1:]}. The row id is recorded. Correct these values, then clear the task."
             )
