@@ -184,7 +184,9 @@ class RowUpsert(Struct, frozen=True):
         except api_errors.CpaasRejectedError as error:
             is_gone = False
             try:
-                is_gone = not creates and await self._is_gone(str(intent.row_id), error)
+                if not creates:
+                    finder = RowFinder(_RowCalls(self.requests), [self.key_map], self.columns)
+                    is_gone = is_proved_gone(await finder.find_updated(str(intent.row_id), error), error)
             finally:
                 lease.write([Change(intent, None if is_gone else undone(decision, intent, before))])
             if not is_gone or self.rules.mode == "update":
@@ -235,10 +237,6 @@ class RowUpsert(Struct, frozen=True):
         if record is None:
             raise AssertionError("nothing was sent, although this is the first update")
         return record
-
-    async def _is_gone(self, row_id: str, rejection: api_errors.CpaasRejectedError) -> bool:
-        finder = RowFinder(_RowCalls(self.requests), [self.key_map], self.columns)
-        return is_proved_gone(await finder.find_updated(row_id, rejection), rejection)
 
     def _unknown(self, why: str) -> SingleRow:
         if self.rules.on_unknown == "skip":
