@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cpaas_provider.contacts.errors import TooManyFailuresError, UnstoredCellsError
+from cpaas_provider.contacts.errors import NotSyncedError, TooManyFailuresError, UnstoredCellsError
 from cpaas_provider.contacts.key_map.rejections import pages
 from cpaas_provider.database.database import Database
 from tests.row_service import READINGS, RowService
@@ -69,6 +69,29 @@ def test_answer_that_shows_the_row_as_it_was_before_rejects_nothing(contacts: Co
     contacts.service._carry_out = answer_before  # type: ignore[method-assign]  # as another service
     ended = contacts.sync(rows(3, "silver"))
     assert (ended.report["updated"], ended.report["complete"]) == (3, True)
+
+
+@pytest.mark.parametrize("status", [500, 404])
+def test_answer_that_shows_the_row_as_it_was_before_rejects_nothing_for_good_if_the_row_cannot_be_read(
+    contacts: Contacts, status: int
+) -> None:
+    contacts.sync(rows(3, None))
+    carry_out = contacts.service._carry_out
+
+    def answer_before(method: str, path: str, body: bytes) -> Answer:
+        if method == "GET" and "/row/" in path:
+            return Answer(status, b"<html>Gateway</html>")
+        before = carry_out("GET", path.replace("/rows/", "/row/"), b"") if method == "PATCH" else None
+        answer = carry_out(method, path, body)
+        return before or answer
+
+    contacts.service._carry_out = answer_before  # type: ignore[method-assign]  # as another service
+    with pytest.raises(NotSyncedError, match="A retry of the task sends these cells again"):
+        contacts.upsert("k1", {"c_plan": "silver"})
+    ended = contacts.sync(rows(3, "silver"), max_failure_ratio=1.0)
+    assert ended.report["incomplete_because"] == {"rejected": 2}
+    contacts.service._carry_out = carry_out  # type: ignore[method-assign]
+    assert contacts.sync(rows(3, "silver")).report["complete"]
 
 
 def test_upsert_without_a_cell_fails_and_the_next_sync_names_the_row(contacts: Contacts) -> None:

@@ -9,6 +9,8 @@ from enum import Enum
 from itertools import chain, islice
 from typing import Any, Generic, Protocol, TypeVar
 
+from msgspec import Struct
+
 from cpaas_provider.api import errors
 from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
 from cpaas_provider.contacts.errors import NotSyncedError, StoppedError
@@ -262,26 +264,43 @@ def empty_columns(record: ContactRowRecord, columns: Iterable[str]) -> list[str]
     return [column for column in columns if is_empty_cell(record.row.columns.get(column))]
 
 
-async def unstored_columns(client: RowClient, record: ContactRowRecord, cells: Mapping[str, Any]) -> list[str]:
-    """Return the columns that are empty in the list, although the service accepted a value for them.
+class Unstored(Struct, frozen=True):
+    """The columns that are empty in the list, although the service accepted a value for them.
 
-    The response holds the whole row. It may show the row as it was before, so the row is read, if it can be.
+    :param is_proved: whether the row was read; without that, the response may show the row as it was before
+    """
+
+    columns: tuple[str, ...] = ()
+    is_proved: bool = True
+
+    def reason(self, names: Mapping[str, str]) -> str:
+        """Return the reason for a row of which cells were not stored.
+
+        :param names: the names of the list's columns, by id
+        """
+        columns = ", ".join(names.get(column, column) for column in self.columns)
+        if self.is_proved:
+            return f"the service accepted the row, and stored no value in {columns}"
+        return (
+            f"the service accepted the row, and its response has no value in {columns}. The row could not be read to "
+            "see whether it is so"
+        )
+
+
+async def find_unstored(client: RowClient, record: ContactRowRecord, cells: Mapping[str, Any]) -> Unstored:
+    """Return which cells the service did not store, although it accepted them.
+
+    The response holds the whole row. It may show the row as it was before, so the row is read. If the service rejects
+    that, the response counts.
 
     :param record: the response
     :param cells: the cells that were sent, by column id
     """
     unstored = empty_columns(record, [column for column, cell in cells.items() if not is_empty_cell(cell)])
     if not unstored or record.row.columns.keys().isdisjoint(cells):
-        return []
+        return Unstored()
     try:
-        return empty_columns(await client.get_contact_row(record.row.id), unstored)
-    except (errors.CpaasError, StoppedError):
-        return unstored
-
-
-def unstored_reason(unstored: Iterable[str], names: Mapping[str, str]) -> str:
-    """Return the reason for a row of which cells were not stored.
-
-    :param names: the names of the list's columns, by id
-    """
-    return f"the service accepted the row, and stored no value in {', '.join(names.get(id_, id_) for id_ in unstored)}"
+        return Unstored(tuple(empty_columns(await client.get_contact_row(record.row.id), unstored)))
+    except (errors.CpaasError, StoppedError) as unread:
+        is_rejected = isinstance(unread, errors.CpaasRejectedError) and not unread.is_foreign
+        return Unstored(tuple(unstored), is_proved=is_rejected)

@@ -22,10 +22,9 @@ from cpaas_provider.contacts.sync.rows.finder import (
     ACCOUNT_ERRORS,
     Presence,
     RowFinder,
+    find_unstored,
     is_about_row,
     names_absence,
-    unstored_columns,
-    unstored_reason,
 )
 from cpaas_provider.contacts.sync.rows.updates import CheckedUpdates
 from cpaas_provider.contacts.sync.spool import KEY_SEPARATOR, WorkItem
@@ -170,9 +169,14 @@ class RowRequests:
                 return Result(pending, Response.NOT_BEGUN)
         self._finder.add_known(row_id)
         fatal = self._columns(record.table)
-        if unstored := await unstored_columns(self._client, record, cells):
-            reason = unstored_reason(unstored, self._names)
-            return Result(pending, Response.NOT_STORED, row_id, reason, fatal, tuple(unstored))
+        unstored = await find_unstored(self._client, record, cells)
+        if unstored.columns:
+            reason = unstored.reason(self._names)
+            if not unstored.is_proved:
+                reason += ". The next run sends these cells again"
+            return Result(
+                pending, Response.NOT_STORED, row_id, reason, fatal, unstored.columns, is_final=unstored.is_proved
+            )
         return Result(pending, Response.ACCEPTED, row_id, fatal=fatal)
 
     async def _rejected(self, pending: Pending, error: errors.CpaasRejectedError) -> Result:

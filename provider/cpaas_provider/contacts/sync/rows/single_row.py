@@ -39,9 +39,8 @@ from cpaas_provider.contacts.sync.decisions import (
 )
 from cpaas_provider.contacts.sync.rows.finder import (
     RowFinder,
+    find_unstored,
     is_proved_gone,
-    unstored_columns,
-    unstored_reason,
 )
 from cpaas_provider.contacts.sync.rows.updates import CheckedUpdates
 from cpaas_provider.contacts.sync.spool import WorkItem
@@ -185,7 +184,9 @@ class RowUpsert(Struct, frozen=True):
         except api_errors.CpaasRejectedError as error:
             is_gone = False
             try:
-                is_gone = not creates and await self._is_gone(str(intent.row_id), error)
+                if not creates:
+                    finder = RowFinder(_RowCalls(self.requests), [self.key_map], self.columns)
+                    is_gone = is_proved_gone(await finder.find_updated(str(intent.row_id), error), error)
             finally:
                 lease.write([Change(intent, None if is_gone else undone(decision, intent, before))])
             if not is_gone or self.rules.mode == "update":
@@ -209,10 +210,16 @@ class RowUpsert(Struct, frozen=True):
         if is_other:
             lease.write([Change(intent, replace(intent, state=RowState.UNKNOWN, fencing_token=None))])
             return self._unknown("the response has the id or the cells of another row")
-        if unstored := await unstored_columns(_RowCalls(self.requests), record, decision.cells):
-            stored = CellHashes.from_bytes(after.cell_hashes).without(unstored)
+        unstored = await find_unstored(_RowCalls(self.requests), record, decision.cells)
+        if unstored.columns:
+            stored = CellHashes.from_bytes(after.cell_hashes).without(unstored.columns)
             lease.write([Change(after, replace(after, cell_hashes=stored.to_bytes()))])
-            reason = unstored_reason(unstored, self.columns)
+            reason = unstored.reason(self.columns)
+            if not unstored.is_proved:
+                raise NotSyncedError(
+                    f"{reason[0].upper()}{reason[1:]}. The row id is recorded. A retry of the task sends these cells "
+                    "again."
+                )
             raise UnstoredCellsError(
                 f"{reason[0].upper()}{reason[1:]}. The row id is recorded. Correct these values, then clear the task."
             )
@@ -230,10 +237,6 @@ class RowUpsert(Struct, frozen=True):
         if record is None:
             raise AssertionError("nothing was sent, although this is the first update")
         return record
-
-    async def _is_gone(self, row_id: str, rejection: api_errors.CpaasRejectedError) -> bool:
-        finder = RowFinder(_RowCalls(self.requests), [self.key_map], self.columns)
-        return is_proved_gone(await finder.find_updated(row_id, rejection), rejection)
 
     def _unknown(self, why: str) -> SingleRow:
         if self.rules.on_unknown == "skip":
