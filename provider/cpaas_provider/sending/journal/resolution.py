@@ -109,7 +109,7 @@ def check_not_in_flight(entries: Sequence[RequestRecord], now: datetime) -> None
 def check_result_id(result_id: str, decision: Resolution, entries: Sequence[RequestRecord]) -> None:
     """Raise if the id of a message means nothing, or cannot belong to the resolved requests."""
     if reason := no_value_reason(result_id):
-        raise CannotResolveError(f"The id {reason}. {NOTHING_CHANGED} Give the id that the service has, or leave it out.")
+        raise CannotResolveError(f"The id {reason}. {NOTHING_CHANGED} Give the service's id, or leave it out.")
     if decision is not Resolution.SENT:
         raise CannotResolveError(f"A request that was not sent has no id. {NOTHING_CHANGED} Leave the id out.")
     references = list(dict.fromkeys(entry.reference for entry in entries))
