@@ -246,6 +246,9 @@ class TestRefused:
             ((), "Give either --sent or --not-sent"),
             (("--sent", "--not-sent"), "Give either --sent or --not-sent"),
             (("--not-sent", "--id", "msg_9"), "--id is the id of what was sent"),
+            # As a script gives the id that it did not find.
+            (("--sent", "--id", ""), "The id is empty. Nothing was changed."),
+            (("--sent", "--id", "null"), "The id is the word 'null'. Nothing was changed."),
         ],
     )
     def test_ambiguous_resolution_changes_nothing(

@@ -145,10 +145,10 @@ class DatabaseJournals:
         if writes < marker.writes and (writes or others):
             used = f" The workers use {' and '.join(others)}." if others else ""
             raise JournalError(
-                f"The journal of task instance {instance} is not in the database {database.redacted_url}, which "
-                f"[cpaas] database names here, or a part of it is missing there.{used} {NOTHING_CHANGED} Run the "
-                "command where [cpaas] database names the database that has it. If the journal is lost for good, "
-                "`airflow cpaas journal forget` lets the task start again."
+                f"The journal of task instance {instance}, or a part of it, is not in the database "
+                f"{database.redacted_url}. {NOTHING_CHANGED}{used} Run the command where [cpaas] database names the "
+                "database that has it. If the journal is lost for good, `airflow cpaas journal forget` lets the task "
+                "start again."
             )
 
     def task_instances(self, asked: Mapping[str, str | None]) -> list[TaskInstanceName]:

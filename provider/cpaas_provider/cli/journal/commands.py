@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from cpaas_provider.api.amounts import counted
 from cpaas_provider.cli.journal import messages as words
 from cpaas_provider.cli.journal import repository
+from cpaas_provider.cli.journal.campaigns import DatabaseJournals
 from cpaas_provider.cli.journal.instances import Found, Instance, JournalError
 from cpaas_provider.cli.journal.tracking import record_in_database
 from cpaas_provider.cli.running import guarded
@@ -162,7 +163,8 @@ def cpaas_journal_forget(args: Namespace) -> None:
     with create_session(scoped=False) as session:
         instance, keys = _with_marker(args, session)
         if keys != [CAMPAIGN_MARKER]:
-            repository.forget_journals(instance, session)
+            with DatabaseJournals(session) as stored:
+                stored.forget_task(instance)
         # A record of an earlier try, made before [cpaas] journal was changed, is no longer true.
         for key in (*keys, NOTHING_SENT_KEY):
             get_state_backend().delete(instance.scope, key, session=session)

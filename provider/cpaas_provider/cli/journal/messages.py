@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from cpaas_provider.api.amounts import span
+from cpaas_provider.api.amounts import counted, span
 from cpaas_provider.cli.journal.instances import Found, Instance
 from cpaas_provider.database.leases import LEASE
 from cpaas_provider.sending.errors import join_references
@@ -39,16 +39,13 @@ def in_flight(requests: Mapping[Instance, Sequence[RequestRecord]]) -> str:
     """Return that requests are in flight, and when they are unresolved if their task was killed."""
     entries = [entry for of_instance in requests.values() for entry in of_instance]
     # With an idempotency_key, the lease of the campaign shows whether a task works on it.
-    of_leases = " or the lease of the campaign (idempotency_key)" if any(map(_has_lease, requests)) else ""
+    is_shared = any(instance.campaign_taken is not None for instance in requests)
+    of_leases = " or the lease of the campaign (idempotency_key)" if is_shared else ""
     until = f" and the lease ends ({span(LEASE.total_seconds())} after its last write)" if of_leases else ""
     return (
         f"In flight: {counts(entries)}, in tasks that Airflow{of_leases} shows as running. If such a task was killed, "
         f"they are unresolved once Airflow notices (task_instance_heartbeat_timeout, 300 s by default){until}."
     )
-
-
-def _has_lease(instance: Instance) -> bool:
-    return instance.campaign_taken is not None
 
 
 def what_to_do(unresolved: Sequence[tuple[Instance, RequestRecord]], next_probe: str | None = None) -> str:
@@ -138,18 +135,14 @@ def counts(entries: Sequence[RequestRecord]) -> str:
     recipients, rows = _recipients_and_rows(entries)
     counts = [f"to {recipients}"] if recipients else []
     counts += [f"for {rows}"] if rows else []
-    return f"{_number(len(entries), 'request')} {' and '.join(counts)}"
+    return f"{counted(len(entries), 'request')} {' and '.join(counts)}"
 
 
 def _recipients_and_rows(entries: Sequence[RequestRecord]) -> tuple[str, str]:
     """Return the number of recipients and the number of rows, in words; an empty text for none."""
     rows = count_recipients(entry for entry in entries if entry.operation == _ROW)
     recipients = count_recipients(entries) - rows
-    return (_number(recipients, "recipient") if recipients else "", _number(rows, "row") if rows else "")
-
-
-def _number(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return (counted(recipients, "recipient") if recipients else "", counted(rows, "row") if rows else "")
 
 
 def where_it_lies(found: Found) -> str:
@@ -165,8 +158,8 @@ def where_it_lies(found: Found) -> str:
 
 def campaign_counts(sums: Sequence[StateSummary]) -> str:
     """Return the number of a campaign's requests in each state, in words."""
-    each = (f"{total.requests} {total.state.value} ({_number(total.recipients, 'recipient')})" for total in sums)
-    return f"{_number(sum(total.requests for total in sums), 'request')} in all: {', '.join(each)}."
+    each = (f"{total.requests} {total.state.value} ({counted(total.recipients, 'recipient')})" for total in sums)
+    return f"{counted(sum(total.requests for total in sums), 'request')} in all: {', '.join(each)}."
 
 
 def stories(entries: Sequence[RequestRecord]) -> list[str]:

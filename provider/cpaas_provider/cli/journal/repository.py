@@ -230,15 +230,6 @@ def marker_keys(instance: Instance, session: Session) -> list[str]:
     return [key for key in keys if JournalMarker.of(_stored(instance, key, session))]
 
 
-def forget_journals(instance: Instance, session: Session) -> None:
-    """Delete what the database has of the journals of a task instance.
-
-    :raises JournalError: when it could not be deleted
-    """
-    with DatabaseJournals(session) as stored:
-        stored.forget_task(instance)
-
-
 def _opened(instance: Instance, database: DatabaseJournals, session: Session) -> Found | None:
     """Return the journal of a task instance itself, which is no campaign's; ``None`` without one."""
     stored = _all_stored(instance, session) if type(get_state_backend()) is MetastoreBackend else None

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.sending.errors import join_references
 from cpaas_provider.sending.journal.model import RequestRecord, State
 
@@ -105,8 +106,10 @@ def check_not_in_flight(entries: Sequence[RequestRecord], now: datetime) -> None
         )
 
 
-def check_result_id(decision: Resolution, entries: Sequence[RequestRecord]) -> None:
-    """Raise if the id of a message cannot belong to the resolved requests."""
+def check_result_id(result_id: str, decision: Resolution, entries: Sequence[RequestRecord]) -> None:
+    """Raise if the id of a message means nothing, or cannot belong to the resolved requests."""
+    if reason := no_value_reason(result_id):
+        raise CannotResolveError(f"The id {reason}. {NOTHING_CHANGED} Give the service's id, or leave it out.")
     if decision is not Resolution.SENT:
         raise CannotResolveError(f"A request that was not sent has no id. {NOTHING_CHANGED} Leave the id out.")
     references = list(dict.fromkeys(entry.reference for entry in entries))

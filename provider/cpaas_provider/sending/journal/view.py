@@ -163,7 +163,7 @@ class JournalView(Struct, frozen=True, dict=True):
         if now is not None:
             check_not_in_flight(list(self.requests.values()), now)
         if result_id is not None:
-            check_result_id(decision, before)
+            check_result_id(result_id, decision, before)
         result = None if result_id is None else (result_id, None, None)
         results = deque(
             Result(request.number, decision.state, result, decision.reason(request.reason), decision.value)
