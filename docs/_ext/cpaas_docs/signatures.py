@@ -6,10 +6,13 @@ import functools
 import importlib
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
+
+from msgspec import Struct
 
 from cpaas_docs import docstrings
 from cpaas_docs.docstrings import Docstring
@@ -110,7 +113,7 @@ def method_names(kind: type) -> list[str]:
 def options(path: str) -> Iterator[str]:
     """Yield what a data class takes."""
     kind = find(path)
-    yield from parameters(inspect.signature(kind).parameters.values(), docstrings.read(kind).params, kind.__name__)
+    yield from parameters(_fields_of(kind), docstrings.read(kind).params, kind.__name__)
 
 
 def errors(path: str, level: int = 3) -> Iterator[str]:
@@ -182,21 +185,37 @@ def arguments(what: Any) -> list[inspect.Parameter]:
 
 def own_arguments(kind: type) -> list[inspect.Parameter]:
     """Return what a class of ours takes by its own ``__init__``."""
-    if not kind.__module__.startswith(PACKAGE) or "__init__" not in kind.__dict__:
+    if not kind.__module__.startswith(PACKAGE):
+        return []
+    if issubclass(kind, Struct):
+        return _with_values(_fields_of(kind), vars(sys.modules[kind.__module__]))
+    if "__init__" not in kind.__dict__:
         return []
     taken = _parameters_of(kind.__dict__["__init__"])
     starred = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     return [one for one in taken if one.name != "self" and one.kind not in starred]
 
 
+def _fields_of(kind: type) -> list[inspect.Parameter]:
+    """Return what a struct takes, with its types as they are written."""
+    written: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        written |= vars(base).get("__annotations__", {})
+    return [one.replace(annotation=written[one.name]) for one in inspect.signature(kind).parameters.values()]
+
+
 def _parameters_of(function: Any) -> list[inspect.Parameter]:
     """Return what a function takes, with the values of a type that is a name for them."""
     names = getattr(inspect.unwrap(function), "__globals__", {})
+    return _with_values(inspect.signature(function).parameters.values(), names)
+
+
+def _with_values(taken: Iterable[inspect.Parameter], names: Mapping[str, Any]) -> list[inspect.Parameter]:
     return [
         one.replace(annotation=" | ".join(_values_of(names.get(kind), kind) for kind in one.annotation.split(" | ")))
         if isinstance(one.annotation, str)
         else one
-        for one in inspect.signature(function).parameters.values()
+        for one in taken
     ]
 
 

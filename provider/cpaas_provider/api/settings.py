@@ -103,7 +103,6 @@ class ClientSettings(PrivateRecord, frozen=True, dict=True):
     keepalive_expiry: float = 2.0
     max_response_bytes: int = 16 * 1024 * 1024
     verify: bool | str = True
-    # Instead of a path, someone may paste the key itself.
     client_cert: str | None = None
     client_key: str | None = None
     client_key_password: str | None = None

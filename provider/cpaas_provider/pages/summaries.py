@@ -321,7 +321,7 @@ def _by_reason(connection: Connection, which: ColumnElement[bool]) -> tuple[tupl
 
 def _write(summary: Summary) -> str:
     of_row = ("counted_at", "seconds", "is_current")
-    return json.dumps({name: value for name, value in asdict(summary).items() if name not in of_row})
+    return json.dumps({name: value for name, value in asdict(summary).items() if name not in of_row}, default=asdict)
 
 
 def _read(row: Row[Any], *, is_current: bool) -> Summary:

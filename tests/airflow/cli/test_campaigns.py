@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 import re
@@ -11,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import airflow.state
+import msgspec.structs
 import pytest
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.models.taskinstance import TaskInstance
@@ -106,7 +106,7 @@ class Campaign:
                 batch = LogEntry.from_text(text)
                 at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
                 results = [end for end in batch.results if end.state is not State.UNKNOWN]
-                stored["batches"][index] = dataclasses.replace(batch, at=at, results=results).as_text()
+                stored["batches"][index] = msgspec.structs.replace(batch, at=at, results=results).as_text()
 
         self.rewrite(forget, all_parts=True)
         return self
@@ -272,8 +272,8 @@ class TestSegments:
         def multiply(stored: dict[str, Any]) -> None:
             batches = [LogEntry.from_text(batch) for batch in stored["batches"]]
             (first,) = (claim for batch in batches for claim in batch.intents)
-            many = [dataclasses.replace(first, number=n, reference=f"cpaas-{n}") for n in range(1, 700)]
-            last = dataclasses.replace(
+            many = [msgspec.structs.replace(first, number=n, reference=f"cpaas-{n}") for n in range(1, 700)]
+            last = msgspec.structs.replace(
                 batches[-1], at=datetime(2026, 1, 1, tzinfo=UTC), intents=[*batches[-1].intents, *many]
             )
             stored["batches"][-1] = last.as_text()
@@ -323,7 +323,7 @@ class TestRefused:
         def know_one(stored: dict[str, Any]) -> None:
             last = LogEntry.from_text(stored["batches"][-1])
             end = Result(0, State.UNKNOWN, reason="the connection broke")
-            stored["batches"][-1] = dataclasses.replace(last, results=[*last.results, end]).as_text()
+            stored["batches"][-1] = msgspec.structs.replace(last, results=[*last.results, end]).as_text()
 
         campaign.rewrite(know_one)
         said = journal("resolve", "--not-sent", *campaign.ids, "--reference", unknown, "--yes")

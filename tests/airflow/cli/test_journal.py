@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import threading
@@ -11,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import airflow.state
+import msgspec.structs
 import pytest
 import yaml
 from airflow.models.log import Log
@@ -472,7 +472,7 @@ class TestShow:
         assert "no [bold]luck[/bold] :smile:" in journal("show", *send.ids).out
 
     def test_journal_without_a_request_is_shown(self, send: Send, journal: Journal) -> None:
-        send.run.rewrite_requests(lambda entry: dataclasses.replace(entry, intents=[], results=[]))
+        send.run.rewrite_requests(lambda entry: msgspec.structs.replace(entry, intents=[], results=[]))
         assert "has no request" in journal("show", *send.ids).out
 
     def test_show_warns_of_requests_lost_with_the_state(self, send: Send, journal: Journal) -> None:
@@ -566,7 +566,7 @@ def test_texts_are_those_of_the_operation(task_runner: TaskRunner, journal: Jour
     assert f"Resolved as not sent: {counts} of do in run" in said
     assert f"Next: clear the task. {made}" in said
     single.run.rewrite_requests(
-        lambda entry: dataclasses.replace(entry, results=[one for one in entry.results if one.resolution is None])
+        lambda entry: msgspec.structs.replace(entry, results=[one for one in entry.results if one.resolution is None])
     )
     marked = journal("resolve", "--sent", *single.ids, "--yes").out
     assert f"Next: clear the task. {not_made}" in marked

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cpaas_provider.operators.contact_sync import SyncContactsOperator
 from cpaas_provider.operators.contacts import DeleteContactRowOperator, UpsertContactRowOperator
 from tests.airflow.contacts.test_row_updates import connect, listed, sync
 from tests.airflow.harness.task_runner import TaskRunner
@@ -104,3 +105,45 @@ def test_retried_deletion_of_a_row_that_the_first_attempt_deleted_is_done(
     done = delete(task_runner, row_id)
     assert done.state == "success", done.error
     assert done.result == {"row_id": row_id, "deleted": True}
+
+
+@pytest.mark.parametrize("form", ["404_items", "400_missing"])
+@pytest.mark.parametrize("fault", ["500_before", "cut_within"])
+def test_upsert_whose_gone_row_cannot_be_read_is_left_to_its_retry(
+    task_runner: TaskRunner, service: RowService, form: str, fault: str
+) -> None:
+    map_name = f"unread {form} {fault}"
+    with new_dag() as dag:
+        SyncContactsOperator(
+            task_id="sync",
+            source=[{"Key": key, "Name": "Ada", "Plan": "basic"} for key in ("k1", "k2", "k3")],
+            key="Key",
+            columns=["Key", "Name", "Plan"],
+            map_name=map_name,
+        )
+    Run(task_runner, dag).run_try()
+    service.switch(patch_gone=form)
+    keys = {row.columns["c_key"]: row.id for row in service.table.rows.values()}
+    service.table.delete(keys["k1"], by="other")
+    service.table.delete(keys["k2"], by="other")
+    given = {"map_name": map_name, "columns": {"Key": "k1", "Name": "Bola"}, "retries": 2}
+    for named in ({"key": "k1"}, {"row_id": keys["k2"]}):
+        with new_dag() as dag:
+            UpsertContactRowOperator(task_id="upsert", **given, **named)
+        run = Run(task_runner, dag)
+        rows = len(service.table.rows)
+        service.faults = _UnreadableRows(fault)
+        failed = run.run_try()
+        assert (failed.state, len(service.table.rows)) == ("up_for_retry", rows)
+        service.faults = ScriptedFaults(())
+        assert run.run_try().result["created"] is True
+
+
+class _UnreadableRows:
+    """A gateway before a service: each reading of a row fails, and no other request."""
+
+    def __init__(self, fault: str) -> None:
+        self._fault = fault
+
+    def draw(self, method: str, path: str, body: bytes) -> str | None:
+        return self._fault if method == "GET" and "/row/" in path else None

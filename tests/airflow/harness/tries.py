@@ -7,7 +7,6 @@ state is dropped, and looks at each try's outcome. Task instances, clears, defer
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec.structs
 from airflow.configuration import conf
 from airflow.models.dagrun import DagRun
 from airflow.models.task_state_store import TaskStateStoreModel
@@ -238,13 +238,13 @@ class Run:
     def leave_in_flight(self, started_at: datetime, task_id: str | None = None, map_index: int = -1) -> Run:
         """Have the journal of a task instance as a try leaves it that was killed while its requests were in flight."""
         return self.rewrite_requests(
-            lambda entry: dataclasses.replace(entry, at=started_at, results=[]), task_id, map_index
+            lambda entry: msgspec.structs.replace(entry, at=started_at, results=[]), task_id, map_index
         )
 
     def backdate_requests(self, seconds: float, task_id: str | None = None, map_index: int = -1) -> Run:
         """Let time pass: the requests in a task instance's journal left so much earlier."""
         return self.rewrite_requests(
-            lambda entry: dataclasses.replace(entry, at=entry.at - timedelta(seconds=seconds)), task_id, map_index
+            lambda entry: msgspec.structs.replace(entry, at=entry.at - timedelta(seconds=seconds)), task_id, map_index
         )
 
     def rewrite_state(self, task_id: str | None = None, map_index: int = -1, **facts: Any) -> Run:

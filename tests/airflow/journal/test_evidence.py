@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import msgspec.structs
 import pytest
 
 from cpaas_provider.api.errors import CpaasNotSentError
@@ -58,7 +58,7 @@ class Looking:
         return getattr(self._request, name)
 
     def build_spec(self, *given: Any) -> Any:
-        return dataclasses.replace(self._request.build_spec(*given), probes=self._ways)
+        return msgspec.structs.replace(self._request.build_spec(*given), probes=self._ways)
 
 
 class SmsWithReports(SendSmsOperator):

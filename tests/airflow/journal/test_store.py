@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
+import msgspec.structs
 import pytest
 from airflow.models.task_state_store import TaskStateStoreModel
 from airflow.sdk import DAG
@@ -44,15 +45,14 @@ class Clearing:
 
     def build_spec(self, *given: Any) -> Any:
         spec = self._request.build_spec(*given)
-        read = spec.read_result
+        run = self._run
 
-        def read_result(response: Any, **how: Any) -> Any:
-            self._run.clear()
-            return read(response, **how)
+        class ClearedWhileRead(type(spec)):  # type: ignore[misc]  # the operation decides the class
+            def read_result(self, response: Any, **how: Any) -> Any:
+                run.clear()
+                return super().read_result(response, **how)
 
-        # The spec is frozen, as all other code needs it.
-        object.__setattr__(spec, "read_result", read_result)
-        return spec
+        return ClearedWhileRead(**msgspec.structs.asdict(spec))
 
 
 @pytest.fixture

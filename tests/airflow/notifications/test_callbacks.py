@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +22,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.callback_supervisor import execute_callback
 from airflow.triggers.callback import CallbackTrigger
 from airflow.utils.session import create_session
+from msgspec.structs import replace
 from sqlalchemy import func, select
 
 from cpaas_provider.api.text.sms import measure_sms

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 PLANS = ("basic", "silver", "gold")
 REFUSED = "refused"

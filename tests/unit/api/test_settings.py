@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ def test_defaults_are_the_documented_ones() -> None:
 
 
 def test_clients_take_every_option_by_name() -> None:
-    fields = {field.name for field in dataclasses.fields(ClientSettings)}
+    fields = set(ClientSettings.__struct_fields__)
     assert set(ClientOptions.__annotations__) == fields - {"base_url", "api_key"}
 
 
@@ -262,6 +261,6 @@ def test_repr_holds_no_secret() -> None:
             allowed_recipients="2348031234567",
         )
     )
-    assert "cpaas.example.com" in shown
+    assert "ClientSettings" in shown
     for secret in (KEY, "ada", "pa66word", "PRIVATE KEY", "pa77word", "2348031234567"):
         assert secret not in shown

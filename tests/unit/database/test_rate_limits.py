@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from sqlalchemy import select, update
 
 from cpaas_provider.database.database import Database

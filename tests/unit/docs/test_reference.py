@@ -170,7 +170,7 @@ def test_both_clients_have_the_same_operations() -> None:
     assert set(signatures.method_names(sync)) - {"close"} == set(signatures.method_names(asynchronous)) - {"aclose"}
 
 
-@pytest.mark.parametrize("name", signatures.find("cpaas_provider.api.settings.ClientSettings").__dataclass_fields__)
+@pytest.mark.parametrize("name", signatures.find("cpaas_provider.api.settings.ClientSettings").__struct_fields__)
 def test_every_client_option_has_an_entry(name: str) -> None:
     options = reference().partition("### Options")[2].partition("### Operations")[0]
     assert re.search(rf"^\* .*`{name}` ", options, re.M)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import UTC, datetime
 
+import msgspec.structs
 import pytest
 
 from cpaas_provider.api.text.sms import measure_sms
@@ -33,14 +33,14 @@ def test_many_alerts_are_their_number_and_most_frequent_subjects() -> None:
 
 
 def test_own_text_is_followed_by_the_number_of_others() -> None:
-    own = dataclasses.replace(ALERT, content="Look at the orders!", link=None)
+    own = msgspec.structs.replace(ALERT, content="Look at the orders!", link=None)
     assert sms_text(own, batch(1, {})) == "Look at the orders!"
     assert sms_text(own, batch(500, FAILED)) == "Look at the orders! (and 499 more since 12:30 UTC)"
 
 
 @pytest.mark.parametrize("pages", [1, 2, 3])
 def test_long_text_is_cut_and_number_and_link_are_whole(pages: int) -> None:
-    own = dataclasses.replace(ALERT, content="Word \U0001f600 " * 90, max_pages=pages)
+    own = msgspec.structs.replace(ALERT, content="Word \U0001f600 " * 90, max_pages=pages)
     text = sms_text(own, batch(500, FAILED))
     assert measure_sms(text).pages <= pages
     ending = " (and 499 more since 12:30 UTC)"
@@ -49,7 +49,7 @@ def test_long_text_is_cut_and_number_and_link_are_whole(pages: int) -> None:
 
 
 def test_email_lists_all_subjects() -> None:
-    subject, content = email_texts(dataclasses.replace(ALERT, channel="email"), batch(500, FAILED))
+    subject, content = email_texts(msgspec.structs.replace(ALERT, channel="email"), batch(500, FAILED))
     assert subject.startswith("Airflow: 500 alerts since 12:30 UTC: orders.load failed (480), orders.check")
     assert content.splitlines() == [
         "500 alerts since 12:30 UTC:",
@@ -64,7 +64,7 @@ def test_email_lists_all_subjects() -> None:
 
 
 def test_subject_of_an_email_is_one_line() -> None:
-    own = dataclasses.replace(ALERT, subject="Orders\nBcc: somebody@example.com", content="Look!")
+    own = msgspec.structs.replace(ALERT, subject="Orders\nBcc: somebody@example.com", content="Look!")
     assert email_texts(own, batch(2, {"a": 2}))[0] == "Orders Bcc: somebody@example.com (and 1 more)"
 
 
@@ -90,18 +90,20 @@ def test_name_of_a_group_depends_on_the_secret() -> None:
 def test_text_of_one_piece_that_is_too_long_is_replaced_by_the_default(
     content: str, link: str | None, count: int
 ) -> None:
-    own = dataclasses.replace(ALERT, content=content, link=link)
+    own = msgspec.structs.replace(ALERT, content=content, link=link)
     text = sms_text(own, batch(count, FAILED))
     assert text.startswith("Airflow: orders.load failed" if count == 1 else "Airflow: 500 alerts since 12:30 UTC: ")
     assert measure_sms(text).pages <= 2
-    title, body = email_texts(dataclasses.replace(own, channel="email", subject=content), batch(count, FAILED))
+    title, body = email_texts(msgspec.structs.replace(own, channel="email", subject=content), batch(count, FAILED))
     assert title.startswith("Airflow: orders.load failed" if count == 1 else "Airflow: 500 alerts since 12:30 UTC: ")
     assert body.startswith("orders.load failed" if count == 1 else "500 alerts since 12:30 UTC:\n- orders.load failed")
     assert len(body) <= 4000
 
 
 def test_number_of_others_is_whole_in_an_email_with_long_texts() -> None:
-    own = dataclasses.replace(ALERT, channel="email", subject="Broken orders " * 20, content="Call the shop. " * 500)
+    own = msgspec.structs.replace(
+        ALERT, channel="email", subject="Broken orders " * 20, content="Call the shop. " * 500
+    )
     subjects = {f"{'d' * 250}.task_{number} failed": 20 for number in range(20)} | {OTHERS: 100}
     subject, content = email_texts(own, batch(500, subjects))
     assert subject.endswith("... (and 499 more)")

@@ -187,8 +187,7 @@ class Answer:
     again: bool | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorldSpec(SendSpec):
+class WorldSpec(SendSpec, frozen=True, kw_only=True):
     """What is sent, and who judges how its answers are read."""
 
     world: World

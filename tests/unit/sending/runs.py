@@ -194,8 +194,7 @@ class ReportProbe:
         return {"id": found[entry.reference]} if entry.reference in found else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spec(SendSpec):
+class Spec(SendSpec, frozen=True, kw_only=True):
     def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:
         return Call(SEND_SMS, {"recipients": list(recipients), "external_ref": reference})
 

@@ -302,7 +302,7 @@ class World:
         return last
 
 
-class Spec(SendSpec):
+class Spec(SendSpec, frozen=True):
     """One SMS."""
 
     def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from msgspec import Struct
+from msgspec.structs import asdict
 from sqlalchemy import Connection, func, select, update
 
 from cpaas_provider.api.amounts import counted

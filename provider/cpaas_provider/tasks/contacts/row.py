@@ -22,7 +22,7 @@ from cpaas_provider.contacts.key_map.maps import check_new_map, maps_of_list, op
 from cpaas_provider.contacts.key_map.overview import recipient_values
 from cpaas_provider.contacts.mapping.columns import ContactColumns, recipient_columns
 from cpaas_provider.contacts.sync.decisions import SyncRules
-from cpaas_provider.contacts.sync.rows.finder import Presence, RowFinder
+from cpaas_provider.contacts.sync.rows.finder import RowFinder, is_proved_gone
 from cpaas_provider.contacts.sync.rows.single_row import RowUpsert, SingleRow, key_hash
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.sending.errors import StoppedError as NotBegunError
@@ -185,13 +185,14 @@ async def _is_gone(runtime: TaskRuntime, row_id: str, rejection: CpaasRejectedEr
     """Tell whether the list no longer has a row whose update or deletion was rejected.
 
     :raises CpaasError: when the row or the table cannot be read for a reason that is not about the row
+    :raises NotSyncedError: as of ``is_proved_gone``
     """
     client = runtime.async_client
     table = await client.get_contact_table()
     key_maps = await asyncio.to_thread(_maps_of_list, runtime, table)
     finder = RowFinder(client, key_maps, {column.id: column.name for column in table.columns})
     find = finder.find_updated if updates else finder.find
-    return await find(row_id, rejection) is Presence.GONE
+    return is_proved_gone(await find(row_id, rejection), rejection)
 
 
 def _maps_of_list(runtime: TaskRuntime, table: ContactTable) -> list[KeyMap]:

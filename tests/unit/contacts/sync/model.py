@@ -8,11 +8,12 @@ import unicodedata
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
+from msgspec.structs import replace
 from sqlalchemy import delete
 
 from cpaas_provider.api import errors

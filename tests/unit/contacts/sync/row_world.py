@@ -551,7 +551,7 @@ class RowWorld:
 
 def _known(settings: Any, **values: Any) -> Any:
     """Return the settings that this version of the sync has."""
-    return {name: value for name, value in values.items() if name in settings.__dataclass_fields__}
+    return {name: value for name, value in values.items() if name in settings.__struct_fields__}
 
 
 def _in_list(kind: str, cell: Any) -> Any:

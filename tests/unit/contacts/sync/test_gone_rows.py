@@ -257,3 +257,44 @@ def test_accepted_deletions_cost_no_reading(contacts: Contacts) -> None:
     contacts.sync(rows(9))
     ended = contacts.sync(rows(3), rules={"on_missing": "delete"})
     assert (ended.report["deleted"], ended.requests) == (6, 6)
+
+
+@pytest.mark.parametrize("patch_gone", ["400_missing", "400_bare", "404_items"])
+@pytest.mark.parametrize("faults", [["cut_within"], [None, None, None, "cut_within"]])
+def test_gone_row_whose_reading_a_gateway_answers_is_created_by_the_next_run(
+    contacts: Contacts, patch_gone: str, faults: list[str | None]
+) -> None:
+    contacts.sync(rows(4))
+    contacts.service.switch(patch_gone=patch_gone)
+    contacts.delete_elsewhere("k2")
+    # The first reading is that of the table, before the source is read.
+    contacts.service.faults = ScriptedFaults([("GET", fault) for fault in [None, *faults]])
+    ended = contacts.sync(rows(4, "gold"), client={"max_concurrency": 1}, max_failure_ratio=1.0)
+    assert (ended.report["created"], ended.report["rejected"], ended.report["complete"]) == (0, 1, False)
+    reason = str(next(line.reason for line in ended.lines if line.key == "k2"))
+    assert ("forget-row" if patch_gone == "404_items" else "The next run sends it again") in reason
+    ended = contacts.sync(rows(4, "gold"))
+    assert (ended.report["created"], ended.report["complete"]) == (1, True)
+    assert len(contacts.listed()) == 4
+
+
+@pytest.mark.parametrize("known", [3, 4])
+@pytest.mark.parametrize("status", [400, 409, 422])
+def test_row_that_the_page_of_a_gateway_rejected_is_sent_by_the_next_run(
+    contacts: Contacts, known: int, status: int
+) -> None:
+    contacts.sync(rows(known))
+    requests = itertools.count()
+    carry_out = contacts.service._carry_out
+
+    def answer(method: str, path: str, body: bytes) -> Answer:
+        is_refused = method in ("POST", "PATCH") and b"Person 4" in body + b"Person 4" * (known == 4)
+        if is_refused and not next(requests):
+            return Answer(status, b"<html><h1>Bad Request</h1></html>", (("Content-Type", "text/html"),))
+        return carry_out(method, path, body)
+
+    contacts.service._carry_out = answer  # type: ignore[method-assign]  # as a gateway before it
+    ended = contacts.sync(rows(4, "gold"), client={"max_concurrency": 1}, max_failure_ratio=1.0)
+    assert (ended.report["rejected"], ended.report["complete"]) == (1, False)
+    assert contacts.sync(rows(4, "gold")).report["complete"]
+    assert len(contacts.listed()) == 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+import msgspec.structs
 import pytest
-from msgspec.structs import replace
 
 from cpaas_provider.api.recipients.reader import AllowedRecipients
 from cpaas_provider.sending.campaign.content import Content
@@ -44,7 +44,9 @@ def test_member_of_another_channel_is_another_one() -> None:
     members = {
         recipient.member
         for channel in (None, "sms", "whatsapp")
-        for recipient in plan_from("08031200000", said=replace(said, body={**said.body, "channel": channel})).not_sent()
+        for recipient in plan_from(
+            "08031200000", said=msgspec.structs.replace(said, body={**said.body, "channel": channel})
+        ).not_sent()
     }
     assert len(members) == 2
 
@@ -103,7 +105,7 @@ def test_text_that_cannot_be_measured_has_unknown_pages() -> None:
 
 
 def test_recipient_outside_allowed_recipients_is_not_allowed() -> None:
-    reader = replace(
+    reader = msgspec.structs.replace(
         nigerian_reader(GREETING), allowed=AllowedRecipients("2348031200001", nigerian_reader(GREETING).read)
     )
     plan = plan_from("08031200000", "08031200001", said=message(), reader=reader)

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec.structs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from cpaas_provider.api import operations as ask
 from cpaas_provider.api.core import Call
@@ -118,7 +118,7 @@ def test_identical_fields_are_checked_in_the_first_message_only(checks: list[obj
 
 
 def test_normalised_number_is_not_read_as_a_national_one() -> None:
-    of, american = series(), replace(SETTINGS, default_region="US")
+    of, american = series(), msgspec.structs.replace(SETTINGS, default_region="US")
     for _ in range(2):
         body = body_of(message(of, "6592345678", name="Tan"), american)
         assert (body["recipients"], body["personalisation"][0]["to"]) == ("6592345678", "6592345678")
@@ -140,7 +140,7 @@ def test_message_that_breaks_the_contract_is_refused_each_time() -> None:
 
 @pytest.mark.parametrize("change", [{"base_url": "https://other.example.com"}, {"api_key": "another"}])
 def test_changed_settings_are_checked_again_and_used(change: dict[str, str], checks: list[object]) -> None:
-    of, other = series(), replace(SETTINGS, **change)
+    of, other = series(), msgspec.structs.replace(SETTINGS, **change)
     message(of, ADA).build(SETTINGS)
     request, _ = message(of, OBI).build(other)
     assert (request.url, request.headers["Authorization"]) == (f"{other.base_url}/sms/send", f"Bearer {other.api_key}")
@@ -148,7 +148,7 @@ def test_changed_settings_are_checked_again_and_used(change: dict[str, str], che
 
 
 def test_recipients_that_are_not_allowed_are_refused_in_every_message() -> None:
-    of, settings = series(), replace(SETTINGS, allowed_recipients=[plus(ADA), plus(OBI)])
+    of, settings = series(), msgspec.structs.replace(SETTINGS, allowed_recipients=[plus(ADA), plus(OBI)])
     assert body_of(message(of, ADA, OBI), settings)["recipients"] == f"{ADA},{OBI}"
     with pytest.raises(
         CpaasInvalidRequestError, match="send_sms: 1 of 2 recipients are not in allowed_recipients"

@@ -32,7 +32,7 @@ async def begin(writer: JournalWriter, intent: Intent) -> None:
     await stored
 
 
-class OneSpec(SendSpec):
+class OneSpec(SendSpec, frozen=True):
     """A send whose call nobody makes."""
 
     def build_call(self, recipients: Sequence[str], reference: str, callback_url: str | None) -> Call[Any]:

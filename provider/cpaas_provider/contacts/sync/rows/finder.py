@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from cpaas_provider.api import errors
 from cpaas_provider.api.models.contacts import ContactRowRecord, ContactTable
-from cpaas_provider.contacts.errors import StoppedError
+from cpaas_provider.contacts.errors import NotSyncedError, StoppedError
 from cpaas_provider.contacts.key_map.entries import RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap
 from cpaas_provider.contacts.mapping.cells import is_empty_cell
@@ -73,6 +73,18 @@ class Presence(Enum):
     GONE = "gone"
     NOT_PROVED = "not proved"
     """The row cannot be read, and no other row can."""
+
+
+def is_proved_gone(presence: Presence, rejection: errors.CpaasRejectedError) -> bool:
+    """Tell whether the list no longer has the row of a task, whose request was rejected.
+
+    :raises NotSyncedError: when nothing proves it, and the rejection alone would fail the task for good
+    """
+    if presence is Presence.NOT_PROVED and rejection.is_permanent:
+        raise NotSyncedError(
+            f"{rejection} The row could not be read to see whether it is gone. A retry of the task sends it again."
+        )
+    return presence is Presence.GONE
 
 
 class RowFinder:

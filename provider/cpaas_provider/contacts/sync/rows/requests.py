@@ -72,8 +72,7 @@ class Result(Struct, frozen=True):
     """The result of one request.
 
     :param unstored: the columns whose cells the service did not store, although it accepted the row
-    :param is_final: whether a rejection is about the row, so that later runs need not send it again. A status such as
-        404 for a row that exists, or for a new one, is that of a gateway
+    :param is_final: whether a rejection is about the row's cells, so that later runs need not send it again
     :param fatal: the error that ends the sync, because further requests would fail, too
     """
 
@@ -179,6 +178,8 @@ class RowRequests:
     async def _rejected(self, pending: Pending, error: errors.CpaasRejectedError) -> Result:
         """Handle a rejection: the row may be gone, or a column may have changed. Then the row is not rejected."""
         reason = str(error)
+        # The page of a gateway is no verdict of the service about the row, and neither is a 404 for a row that exists.
+        is_final = is_about_row(error) and not names_absence(error) and not error.is_foreign
         try:
             if pending.decision.action is not Action.CREATE:
                 find = self._finder.find_updated if pending.decision.action is Action.UPDATE else self._finder.find
@@ -187,6 +188,10 @@ class RowRequests:
                     return Result(pending, Response.ACCEPTED, pending.intent.row_id)
                 if presence is Presence.GONE:
                     return Result(pending, Response.NOT_FOUND, reason="the list no longer has this row")
+                if presence is Presence.NOT_PROVED:
+                    # The row may be gone, and then its cells are not at fault.
+                    is_final = False
+                    reason += " The row could not be read to see whether it is gone. The next run sends it again."
                 if presence is Presence.NOT_PROVED and names_absence(error):
                     reason = (
                         "nothing proves that the list no longer has this row: the service finds no other row of the "
@@ -201,7 +206,6 @@ class RowRequests:
             return Result(pending, Response.NOT_SENT, reason=str(unread), fatal=fatal)
         if fatal is not None:
             return Result(pending, Response.NOT_SENT, reason=reason, fatal=fatal)
-        is_final = is_about_row(error) and not names_absence(error)
         return Result(pending, Response.REJECTED, reason=reason, is_final=is_final)
 
     async def _changed_columns(self) -> Exception | None:

@@ -38,8 +38,8 @@ from cpaas_provider.contacts.sync.decisions import (
     undone,
 )
 from cpaas_provider.contacts.sync.rows.finder import (
-    Presence,
     RowFinder,
+    is_proved_gone,
     unstored_columns,
     unstored_reason,
 )
@@ -183,8 +183,11 @@ class RowUpsert(Struct, frozen=True):
             lease.write([Change(intent, replace(intent, cell_hashes=None, fencing_token=None))])
             raise
         except api_errors.CpaasRejectedError as error:
-            is_gone = not creates and await self._is_gone(str(intent.row_id), error)
-            lease.write([Change(intent, None if is_gone else undone(decision, intent, before))])
+            is_gone = False
+            try:
+                is_gone = not creates and await self._is_gone(str(intent.row_id), error)
+            finally:
+                lease.write([Change(intent, None if is_gone else undone(decision, intent, before))])
             if not is_gone or self.rules.mode == "update":
                 raise
             return None
@@ -230,10 +233,7 @@ class RowUpsert(Struct, frozen=True):
 
     async def _is_gone(self, row_id: str, rejection: api_errors.CpaasRejectedError) -> bool:
         finder = RowFinder(_RowCalls(self.requests), [self.key_map], self.columns)
-        try:
-            return await finder.find_updated(row_id, rejection) is Presence.GONE
-        except (api_errors.CpaasError, StoppedError):
-            return False
+        return is_proved_gone(await finder.find_updated(row_id, rejection), rejection)
 
     def _unknown(self, why: str) -> SingleRow:
         if self.rules.on_unknown == "skip":
