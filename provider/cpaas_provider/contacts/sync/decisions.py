@@ -89,7 +89,9 @@ def decide(item: WorkItem, entry: MapEntry | None, rules: SyncRules, lease: Leas
 
 
 def _present(item: WorkItem, entry: MapEntry | None, rules: SyncRules, hashes: ContactHashes) -> Decision:
-    creation = Decision(Action.NOT_IN_MODE if rules.mode == "update" else Action.CREATE, creatable(item.cells))
+    # The cells of a new row are those that are not empty, or all cells if all are empty.
+    filled = {column: cell for column, cell in item.cells.items() if cell not in EMPTY_CELLS}
+    creation = Decision(Action.NOT_IN_MODE if rules.mode == "update" else Action.CREATE, filled or item.cells)
     if entry is None:
         return creation
     if entry.state in (RowState.CREATING, RowState.UNKNOWN):
@@ -138,11 +140,6 @@ def missing_hash(rules: SyncRules, hashes: ContactHashes) -> bytes:
     """Return the hash of the cells that are written into rows that are missing from the source."""
     secret = hashes.row_secret("missing")
     return hashes.of_row(secret, tuple(sorted((column, repr(cell)) for column, cell in rules.missing_cells.items())))
-
-
-def creatable(cells: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the cells of a new row: those that are not empty, or all cells if all are empty."""
-    return {column: cell for column, cell in cells.items() if cell not in EMPTY_CELLS} or cells
 
 
 def requested(decision: Decision, item: WorkItem, before: MapEntry, lease: Lease) -> MapEntry:

@@ -148,7 +148,10 @@ class Spool(DiskRows):
 
     def add_work(self, rows: Iterable[tuple[WorkItem, str]]) -> None:
         """Add rows that may differ from the list, each key once, with the actions that were decided."""
-        values = [(item.key_hash, item.number, item.name, _packed(item), action) for item, action in rows]
+        values = []
+        for item, action in rows:
+            payload = pickle.dumps((item.raw_hash, dict(item.cells), item.is_partial), pickle.HIGHEST_PROTOCOL)
+            values.append((item.key_hash, item.number, item.name, payload, action))
         with self._disk_errors():
             self._rows.executemany(
                 "INSERT INTO work (key, number, name, payload, action) VALUES (?, ?, ?, ?, ?)", values
@@ -229,7 +232,3 @@ def _without_surrogates(value: Any) -> Any:
     if not isinstance(value, str) or value.isascii():
         return value
     return value.encode("utf-8", "replace").decode()
-
-
-def _packed(item: WorkItem) -> bytes:
-    return pickle.dumps((item.raw_hash, dict(item.cells), item.is_partial), pickle.HIGHEST_PROTOCOL)

@@ -22,7 +22,7 @@ from cpaas_provider.hooks.metrics import CONTACTS
 from cpaas_provider.sending.errors import RetryLaterError
 from cpaas_provider.sources.files import redacted_path
 from cpaas_provider.sources.results_file import Columns, ResultsFileError
-from cpaas_provider.tasks.airflow.confirmation import Confirmation, Confirmations, Question
+from cpaas_provider.tasks.airflow.confirmation import Confirmations, Question
 from cpaas_provider.tasks.airflow.progress import ProgressRecorder
 from cpaas_provider.tasks.bulk import PREVIEW_KEY, BulkAttempt
 from cpaas_provider.tasks.contacts.spec import CONTACTS_ALIAS
@@ -198,6 +198,9 @@ class ContactSyncTry(BulkAttempt):
     def _sync_spec(self) -> SyncSpec:
         spec = self._spec
         asked = self._confirmations.read() if self._confirmations else None
+        confirmed = None
+        if asked is not None and asked.confirmed:
+            confirmed = ConfirmedChanges({name: int(limit) for name, limit in asked.confirmed.items()}, asked.done)
         on_missing: Any = spec.on_missing
         if isinstance(on_missing, Mapping):
             missing_cells: Mapping[str, Any] = on_missing
@@ -238,7 +241,7 @@ class ContactSyncTry(BulkAttempt):
             preview_count=spec.preview_count,
             spool_path=spec.spool_path,
             progress_interval=spec.progress_interval,
-            confirmed=_confirmed(asked),
+            confirmed=confirmed,
             refusal=asked.refusal if asked else "",
         )
 
@@ -300,12 +303,6 @@ class ContactSyncTry(BulkAttempt):
             spec.source_summary,
             ", ".join(words),
         )
-
-
-def _confirmed(asked: Confirmation | None) -> ConfirmedChanges | None:
-    if asked is None or not asked.confirmed:
-        return None
-    return ConfirmedChanges({name: int(limit) for name, limit in asked.confirmed.items()}, asked.done)
 
 
 def _planned(plan: Plan) -> dict[str, str]:

@@ -107,7 +107,8 @@ class RowFinder:
         self._maps = tuple(key_maps)
         self._columns = {text.casefold() for text in chain(columns, columns.values())} - _ROW_FIELDS
         self._may_read_rows = False
-        self._known_row: str | None = None
+        self.known_row: str | None = None
+        """A row that the list has, the latest that was written or read."""
         self._sample: list[str] | None = None
         self._tried: set[str] = set()
         self._proof = asyncio.Lock()
@@ -116,13 +117,9 @@ class RowFinder:
         self._table = _SharedReading[ContactTable]()
         self._other_row = _SharedReading[bool]()
 
-    def add_known(self, row_id: str | None) -> None:
-        """Remember a row that the list has."""
-        self._known_row = row_id
-
     def add_read(self, row_id: str) -> None:
         """Remember a row that was read."""
-        self._known_row, self._may_read_rows = row_id, True
+        self.known_row, self._may_read_rows = row_id, True
 
     def is_about_cells(self, error: errors.CpaasRejectedError) -> bool:
         """Tell whether a rejected update needs no reading of its row, because of its words.
@@ -208,7 +205,7 @@ class RowFinder:
 
     async def _can_read_known(self) -> bool:
         """Tell whether the row that the list had last can be read now."""
-        return self._known_row is not None and await self._rejection(self._known_row) is None
+        return self.known_row is not None and await self._rejection(self.known_row) is None
 
     async def _can_read_another(self, row_id: str) -> bool | None:
         """Tell whether another row of the map can be read, ``None`` if it has no other row."""
@@ -217,7 +214,7 @@ class RowFinder:
                 return True
             if self._sample is None:
                 self._sample = await asyncio.to_thread(self._some_rows)
-            row_ids = [known for known in (self._known_row, *self._sample) if known not in (None, row_id)]
+            row_ids = [known for known in (self.known_row, *self._sample) if known not in (None, row_id)]
             for known in row_ids:
                 if known is not None and known not in self._tried and await self._rejection(known) is None:
                     self.add_read(known)

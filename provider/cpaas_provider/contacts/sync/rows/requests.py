@@ -167,7 +167,7 @@ class RowRequests:
             record = await self._updates.update(str(row_id), cells, known, pending.item.cells)
             if record is None:
                 return Result(pending, Response.NOT_BEGUN)
-        self._finder.add_known(row_id)
+        self._finder.known_row = row_id
         fatal = self._columns(record.table)
         unstored = await find_unstored(self._client, record, cells)
         if unstored.columns:
