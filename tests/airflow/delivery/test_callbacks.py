@@ -581,7 +581,7 @@ class TestCampaign:
         sensor = DeliverySensor(task_id="delivered", send_result=done.result, min_delivered=0.5)
         assert sensor.poke({}) is False
         assert sensor._snapshot is not None
-        assert sensor._criteria(sensor._snapshot.sent).summary(sensor._snapshot.counts) == {
+        assert sensor._snapshot.sent.criteria.summary(sensor._snapshot.counts) == {
             "expected": 6, "delivered": 2, "undelivered": 0, "in_flight": 0, "unreported": 4,
         }  # fmt: skip
 

@@ -217,7 +217,7 @@ class DeliveryViews:
         sensor = self._sensor("poke", campaign, None, with_unknown=False)
         snapshot = sensor._read_status({})  # type: ignore[typeddict-item]  # read of a mode that does not reschedule
         assert snapshot is not None
-        return _figures(sensor._criteria(snapshot.sent).summary(snapshot.counts))
+        return _figures(snapshot.sent.criteria.summary(snapshot.counts))
 
     def _of_verdicts(self, campaign: str, figures: Figures) -> Iterator[str]:
         if not self._oracle.accepted_recipients(campaign):
