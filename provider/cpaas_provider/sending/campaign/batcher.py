@@ -71,6 +71,8 @@ class Batcher:
         first = None if self._only is not None else next(self.plan.not_sent(), None)
         self._testing = first is not None and (self.test_only or not first.row)
         """Whether only test recipients are selected. The others are not even looked up before these are sent to."""
+        self._follows_tests = self._only is None
+        """Whether no recipient but the test recipients was taken yet."""
 
     def requeue(self, parts: Iterable[Batch]) -> None:
         """Return the parts of a rejected batch, which are then taken before other recipients."""
@@ -115,6 +117,9 @@ class Batcher:
             # Requests to test recipients leave alone: their outcome may end the campaign.
             self._return(recipients)
             return WAIT
+        if self._follows_tests and not self._testing:
+            self._refuse_left_out_tests()
+            self._follows_tests = False
         if self.needs_price is not None:
             if await self.needs_price():
                 self._return(recipients if pending else recipients[1:])
@@ -187,8 +192,8 @@ class Batcher:
         if pending:
             return WAIT
         if is_done:
-            self._refuse_left_out_tests()
             if self.test_only:
+                self._refuse_left_out_tests()
                 return None
             self._testing, self._recipients = False, None
         if self.window is not None:
