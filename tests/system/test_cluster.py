@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import msgspec.structs
 import pytest
 
 from cpaas_provider.api.client import CpaasClient
@@ -147,5 +147,5 @@ def test_oracle_accepts_what_is_sound() -> None:
     ],
 )
 def test_oracle_reports_what_is_not(broken: dict[str, object], seen: str) -> None:
-    found = violations(msgspec.structs.replace(SOUND, **broken))
+    found = violations(dataclasses.replace(SOUND, **broken))
     assert any(seen in wrong for wrong in found), found

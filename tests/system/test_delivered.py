@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 from collections import Counter
 
-import msgspec.structs
 import pytest
 import sqlalchemy
 
@@ -97,7 +97,7 @@ KEPT = Evidence(
 
 
 def but(**changed):
-    return msgspec.structs.replace(KEPT, **changed)
+    return dataclasses.replace(KEPT, **changed)
 
 
 def test_oracle_accepts_complete_evidence():

@@ -118,7 +118,7 @@ def test_second_ctrl_c_ends_it_with_an_unknown_outcome(airflow: Airflow, sandbox
     sending.send_signal(signal.SIGINT)
     status, _, err = ended(sending)
     assert (status, "Outcome unknown: request cpaas-" in err) == (3, True)
-    assert "Cause: The command was stopped before a response arrived." in err
+    assert "Cause: A signal stopped the command before a response arrived." in err
     # The key outlives it: nothing is sent again.
     sandbox.control("DELETE", "faults")
     status, _, err = ended(airflow("send-sms", phone("cut"), "--content", "Hello", *key))

@@ -6,11 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
-
-from msgspec.structs import replace
 
 from tests.reading import results_in
 from tests.sandbox import Sandbox, connection_json

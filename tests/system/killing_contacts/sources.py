@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-from msgspec.structs import replace
 
 PLANS = ("basic", "silver", "gold")
 REFUSED = "refused"

@@ -205,7 +205,7 @@ class _CommandStop(StopSignal):
     @property
     def reason(self) -> str:
         """Why the command ends, as a sentence."""
-        return "The command was stopped."
+        return "A signal stopped the command."
 
     @contextlib.asynccontextmanager
     async def cancelling(self) -> AsyncIterator[None]:
