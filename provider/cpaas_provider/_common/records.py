@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
 
 class PrivateRecord(Struct, frozen=True):
-    """A record whose ``repr`` shows no values: one of them is a secret, a number or a text."""
+    """A record that shows no values, because one of them is a secret, a number or a text."""
 
     __repr__ = object.__repr__
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Show nothing in tracebacks of Rich either. Those of a struct have all fields, whatever its ``repr`` shows."""
+        return []

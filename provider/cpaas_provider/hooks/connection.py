@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec.structs
-from msgspec import Struct
 
+from cpaas_provider._common.records import PrivateRecord
 from cpaas_provider.api.bounds import NUMBER_CHECKS, ROW_UPDATES, to_flag
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.hooks._account.options import BudgetOptions
@@ -32,7 +32,7 @@ Convert = Callable[[Any], Any]
 _SHORTEST_SECRET = 16
 
 
-class CpaasConnection(Struct, frozen=True, dict=True):
+class CpaasConnection(PrivateRecord, frozen=True, dict=True):
     """The settings of a connection of type ``cpaas``.
 
     ``options`` are for ``ClientSettings``. The other extras are for operators and the receiver.

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rich.pretty import pretty_repr
 
 from cpaas_provider.api.errors import CpaasConfigurationError
 from cpaas_provider.api.settings import ClientOptions, ClientSettings
@@ -250,8 +252,9 @@ def test_option_that_is_no_text_is_named_and_not_shown(option: str, value: Any) 
     assert "ada" not in str(caught.value)
 
 
-def test_repr_holds_no_secret() -> None:
-    shown = repr(
+@pytest.mark.parametrize("show", [repr, pretty_repr])
+def test_settings_show_no_secret(show: Callable[[Any], str]) -> None:
+    shown = show(
         made(
             proxy="http://ada@proxy.example.com",
             proxy_password="pa66word",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import Connection
+from rich.pretty import pretty_repr
 
 from cpaas_provider.api import CpaasClient
 from cpaas_provider.api.errors import CpaasConfigurationError
@@ -277,6 +278,12 @@ class TestSecrets:
     @pytest.mark.parametrize("name", ["callback_secret", "webhook_secret"])
     def test_neither_are_the_receiver_s_secrets(self, name: str) -> None:
         assert "of-callbacks" not in repr(read({name: "of-callbacks"}))
+
+    def test_traceback_shows_no_field(self) -> None:
+        extra = {name: f"of-{name}" for name in ("callback_secret", "webhook_secret", "proxy_password")}
+        shown = pretty_repr(read(extra))
+        assert KEY not in shown
+        assert "of-" not in shown
 
     def test_repr_shows_no_password_of_the_host(self) -> None:
         assert "hunter22" not in repr(read(host="https://user:hunter22@api.example.com"))
