@@ -230,7 +230,7 @@ def mark(items: Sequence[pytest.Item]) -> None:
         if tier:
             item.add_marker(tier)
             continue
-        if path in MACHINES or item.get_closest_marker("hypothesis"):
+        if path in MACHINES or getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             assert is_generated(path), f"{path} does not name hypothesis: -m generated would leave it out"
             item.add_marker("generated")
     for item in versioned(items):

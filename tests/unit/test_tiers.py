@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cpaas_provider import operators, sensors
 from tests import tiers
@@ -89,8 +91,15 @@ class TestReading:
         files = [file.relative_to(tiers.ROOT).as_posix() for file in (tiers.ROOT / "tests").rglob("test_*.py")]
         assert [path for path in files if not any(tiers.may_select(each, path) for each in expressions)] == []
 
+    @given(st.none())
+    def test_test_with_generated_input_is_marked_before_any_is_selected(
+        self, request: pytest.FixtureRequest, generated: None
+    ) -> None:
+        assert request.node.get_closest_marker("generated")
+
     def test_generated_test_in_a_file_that_does_not_show_it_is_refused(self) -> None:
-        item = Item("tests/unit/database/test_leases.py::test_a", of_hypothesis=True)
+        generated = given(st.none())(lambda _: None)
+        item = Item("tests/unit/database/test_leases.py::test_a", obj=generated)
         with pytest.raises(AssertionError, match=r"test_leases\.py does not name hypothesis"):
             tiers.mark([item])  # type: ignore[list-item]  # collecting for it would take seconds
 
@@ -101,7 +110,7 @@ class Item:
 
     nodeid: str
     marks: list[str] = field(default_factory=list)
-    of_hypothesis: bool = False
+    obj: object = None
 
     @property
     def path(self) -> Path:
@@ -109,9 +118,6 @@ class Item:
 
     def add_marker(self, mark: str) -> None:
         self.marks.append(mark)
-
-    def get_closest_marker(self, name: str) -> bool:
-        return self.of_hypothesis and name == "hypothesis"
 
 
 def test_lowest_versions_run_one_case_of_each_function_and_database() -> None:
