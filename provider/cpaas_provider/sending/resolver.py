@@ -253,11 +253,13 @@ class UnknownResolver:
         now = self.clock()
         max_wait = max((probe.max_wait for probe in self.policy.probes), default=timedelta())
         max_wait = min(max_wait, self.policy.unknown_timeout)
-        starts = [request.started_at for request in self.send.unresolved() if request.started_at is not None]
-        if starts and max(starts) + max_wait > now:
+        ages = [now - request.started_at for request in self.send.unresolved() if request.started_at is not None]
+        # A start far in the future was recorded by a worker whose clock is wrong, and may be years away.
+        if young := [age for age in ages if abs(age) < max_wait]:
             # The time between probes doubles: the next one is when the newest request is twice as old.
-            interval = max(_FIRST_PROBE, min(now - max(starts), _MAX_PROBE_INTERVAL))
-            until = min(now + interval, max(starts) + max_wait)
+            youngest = min(young)
+            interval = max(_FIRST_PROBE, min(youngest, _MAX_PROBE_INTERVAL))
+            until = now + min(interval, max_wait - youngest)
             raise ProbeLaterError(f"{self.describe()} A probe may still resolve it.", until)
 
     def _raise_if_probe_failed(self) -> None:

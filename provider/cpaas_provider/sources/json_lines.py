@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from cpaas_provider.sources.base import InvalidRow, Row, SourceError, Table, make_row
 from cpaas_provider.sources.files import FileSource
-from cpaas_provider.sources.tables import AmbiguousColumnError, RecordReader
+from cpaas_provider.sources.tables import AmbiguousColumnError, RecordReader, find_column
 
 MAX_LINE_BYTES = 1 << 20
 """In bytes. A longer line is skipped without reading it into memory."""
@@ -19,7 +19,8 @@ MAX_LINE_BYTES = 1 << 20
 class JsonLinesSource(FileSource):
     """A file of JSON objects, each on a line of its own, in UTF-8; ``.gz``, ``.bz2`` and ``.xz`` are unpacked.
 
-    Values have their JSON types: text, numbers, lists. Lines that are not an object are invalid rows.
+    Values have their JSON types: text, numbers, lists. Lines that are not an object are invalid rows. So are objects
+    that have a requested key twice.
 
     :param path: a path or URL, as text, ``Path`` or ``ObjectStoragePath`` (templated)
     :param conn_id: the Airflow connection of its storage; default: the connection in the path, or that of the storage
@@ -39,6 +40,22 @@ class JsonLinesSource(FileSource):
             yield _JsonLinesTable(stream)
 
 
+class _RepeatedKeys(dict[str, Any]):
+    """An object that has a key twice."""
+
+    written: Sequence[str]
+    """All keys, in the order of the line."""
+
+
+def _to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    repeated = _RepeatedKeys(found)
+    repeated.written = [key for key, _ in pairs]
+    return repeated
+
+
 class _JsonLinesTable:
     columns: tuple[str, ...] | None = None
 
@@ -48,7 +65,7 @@ class _JsonLinesTable:
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Row | InvalidRow]:
         """Read all lines once."""
-        decode = json.JSONDecoder(parse_constant=_refuse).raw_decode
+        decode = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_to_object).raw_decode
         reader = RecordReader(wanted)
         self.absent = reader.absent
         for number, line in enumerate(self._lines(), 1):
@@ -60,8 +77,11 @@ class _JsonLinesTable:
             try:
                 text = line.decode()
                 found, end = decode(text)
-                if end < len(text) or type(found) is not dict:
+                if end < len(text) or not isinstance(found, dict):
                     raise ValueError("more, or other, than one object")
+                if type(found) is _RepeatedKeys:
+                    for name in wanted:
+                        find_column(found.written, name)
                 values = reader.values(found)
                 if b"\\ud" in line or b"\\uD" in line:
                     _check_encodable(values)

@@ -24,7 +24,7 @@ class UndeliveredSource(_validators.Argument):
     It compares the source with the results file of a ``DeliverySensor``, in any usual form of a number or address, and
     leaves out rows whose recipient was reached there: delivered, opened or clicked. All other rows stay: undelivered,
     without a final status, without a report. A row whose recipient cannot be read stays, too, because the next channel
-    may use another column.
+    may use another column. If no report names a reached recipient, it may be any of the rows, and that is an error.
 
     :param source: the rows, as for a campaign (templated)
     :param delivery_results: the results file of the sensor (templated)
@@ -110,8 +110,17 @@ class UndeliveredSource(_validators.Argument):
                         "that the message reached would get it again. Nothing was sent. Give the file that the sensor "
                         "wrote to its results_path."
                     )
-                if status.reached and recipient:
-                    hashes.append(_hash(_address(str(recipient))))
+                # Null stands for an erased recipient, which is no longer in the source.
+                if not status.reached or recipient is None:
+                    continue
+                if not recipient:
+                    raise SourceError(
+                        f"Line {row.number} of the delivery results names no recipient, because no report names it. "
+                        "The message reached this recipient, who would get it again. Nothing was sent. Set "
+                        "track_recipients on the campaign before its next run. In this run, remove the line from the "
+                        "file and the recipient from the source, and clear the task."
+                    )
+                hashes.append(_hash(_address(str(recipient))))
         return array("Q", sorted(hashes))
 
 

@@ -117,7 +117,10 @@ def _run(attempt: Attempt, runtime: TaskRuntime, deadline: str | None) -> Any:
             )
         result = attempt.run()
     except Exception as error:
-        ends = attempt.is_send and not isinstance(error, errors.RetryLaterError)
+        # If another try has replaced this one, the send goes on.
+        superseded = isinstance(error, errors.TrySupersededError)
+        runtime.state_failed = superseded or isinstance(error, errors.JournalUnavailableError)
+        ends = attempt.is_send and not (superseded or isinstance(error, errors.RetryLaterError))
         if ends and (_is_permanent(error) or runtime.is_last_try):
             attempt.record_end()
         ours = _for_airflow(error, attempt, runtime, deadline)
@@ -143,7 +146,6 @@ def _for_airflow(error: Exception, attempt: Attempt, runtime: TaskRuntime, deadl
     runtime.failure = failure_text(error)
     # The other try pushes the report: a report of this one would overwrite it.
     superseded = isinstance(error, errors.TrySupersededError)
-    runtime.state_failed = superseded or isinstance(error, errors.JournalUnavailableError)
     not_allowed = isinstance(error, errors.RunNotAllowedError)
     # The message of another error of a send names the unknown requests.
     quietly = isinstance(error, errors.SendingError) and not not_allowed

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 from airflow.sdk.api.client import ServerResponseError
 
+from cpaas_provider.database.schema.delivery import sends
 from cpaas_provider.operators import SmsCampaignOperator
 from cpaas_provider.tasks.campaign.runner import CampaignRunner
+from tests.airflow.delivery import test_callbacks
+from tests.airflow.delivery.test_callbacks import Received
 from tests.airflow.harness.campaigns import (
     around_requests,
     clear_faults,
@@ -24,6 +27,8 @@ from tests.airflow.harness.campaigns import (
 )
 from tests.airflow.harness.task_runner import TaskRunner, fault, phone
 from tests.airflow.harness.tries import Run, new_dag
+
+received = test_callbacks.received
 
 
 def test_replaced_try_does_not_overwrite_the_results_file_of_the_new_try(
@@ -73,3 +78,41 @@ def test_try_replaced_after_its_last_write_pushes_no_report(
     clear_faults(task_runner)
     assert run.run_try().state == "success"
     assert count_messages(task_runner) == Counter(digits(2))
+
+
+@pytest.mark.parametrize("failure", [None, "unauthorized"])
+def test_last_try_that_was_replaced_does_not_end_the_campaign_of_the_new_try(
+    task_runner: TaskRunner, received: Received, monkeypatch: pytest.MonkeyPatch, failure: str | None
+) -> None:
+    """Otherwise a DAG that starts at the end of the campaign could start while the new try sends."""
+
+    cleared: list[bool] = []
+
+    def clear_once() -> None:
+        if not cleared:
+            cleared.append(True)
+            run.clear()
+
+    async def replaced_meanwhile(request: Callable[[], Awaitable[Any]]) -> Any:
+        clear_once()
+        return await request()
+
+    def replaced_before_the_end(runner: CampaignRunner) -> None:
+        clear_once()
+        record_end(runner)
+
+    record_end = CampaignRunner.record_end
+    limit_batches(task_runner, callback_url=received.url, callback_secret="of-callbacks")
+    if failure:
+        task_runner.sandbox.control(*fault("send_sms", failure))
+        monkeypatch.setattr(CampaignRunner, "record_end", replaced_before_the_end)
+    else:
+        around_requests(monkeypatch, replaced_meanwhile)
+    run = sms(task_runner, rows(2))
+    # Airflow refuses the state of a try that it has replaced.
+    with contextlib.suppress(ServerResponseError):
+        run.run_try()
+    assert [(row.expected, row.ended_at) for row in received.rows(sends)] == [(None, None)]
+    clear_faults(task_runner)
+    assert run.run_try().state == "success"
+    assert [(row.expected, row.ended_at is None) for row in received.rows(sends)] == [(2, False)]

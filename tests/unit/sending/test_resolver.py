@@ -135,7 +135,7 @@ def test_each_probe_sees_its_own_snapshot() -> None:
     assert seen == ["a", None]
 
 
-@pytest.mark.parametrize(("age", "seconds"), [(0, 5), (3, 5), (40, 40), (80, 60), (590, 10)])
+@pytest.mark.parametrize(("age", "seconds"), [(-599, 5), (0, 5), (3, 5), (40, 40), (80, 60), (590, 10)])
 def test_probe_that_may_find_it_later_is_waited_for_longer_and_longer(age: float, seconds: float) -> None:
     with pytest.raises(ProbeLaterError) as caught:
         resolve(Send(request(age=age)), probe(max_wait=86_400))
@@ -146,6 +146,15 @@ def test_unknown_request_without_a_probe_or_after_its_time_limit_fails() -> None
     for probes in ((), (probe(max_wait=99),)):
         with pytest.raises(UnknownOutcomeError, match=r"resolve --sent dag run task"):
             resolve(Send(request()), *probes)
+
+
+def test_request_of_a_worker_whose_clock_is_far_ahead_is_not_waited_for() -> None:
+    ahead = request(age=-timedelta(days=365).total_seconds())
+    with pytest.raises(UnknownOutcomeError):
+        resolve(Send(ahead), probe(max_wait=86_400))
+    with pytest.raises(ProbeLaterError) as caught:
+        resolve(Send(ahead, request(1, age=40)), probe(max_wait=86_400))
+    assert caught.value.until == NOW + timedelta(seconds=40)
 
 
 def test_request_that_is_established_before_another_is_refuted_is_recorded() -> None:

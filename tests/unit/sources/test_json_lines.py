@@ -144,3 +144,16 @@ def test_written_objects_are_read_unchanged(
     rows = [(number, row) for number, row in enumerate(table, 1) if has_content(row.values())]
     expected = [Row(number, (row.get("b"), row.get("ü"))) for number, row in rows]
     assert read(JsonLinesSource(path), "b", "ü") == expected
+
+
+def test_object_with_a_requested_key_twice_is_invalid(made: Make) -> None:
+    source = made(
+        b'{"phone": "1", "n": 1, "phone": "2"}\n{"Phone": "1", "Phone": "2"}\n{"phone": "3", "n": 1, "n": 2}\n'
+        b'{"phone": "4", "n": {"a": 1, "a": 2}}\n{"phone": "5", "Phone": "6", "Phone": "7"}\n'
+    )
+    found = read(source, "phone")
+    assert good(found) == {3: ("3",), 4: ("4",), 5: ("5",)}
+    assert bad(found) == {
+        1: "cannot be read: columns 1 and 3 have the same name",
+        2: "cannot be read: columns 1 and 2 have the same name but for capitals and blanks",
+    }

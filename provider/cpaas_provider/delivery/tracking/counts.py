@@ -37,6 +37,7 @@ from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.activity import task_progress
 from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, sends
 from cpaas_provider.delivery.reports import DeliveryStatus
+from cpaas_provider.delivery.tracking.request_recipients import ERASED_PREFIX, UNNAMED_PREFIX
 
 NOT_IN_DATABASE = (
     "The database has neither the send nor a delivery report of what this task waits for. If this does not change, "
@@ -409,15 +410,15 @@ def _count(connection: Connection, campaigns: Sequence[str] | Select[Any]) -> di
 def read_recipients(connection: Connection, campaigns: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield the delivery status of each recipient, campaign by campaign, as plain values.
 
-    Keys: ``campaign``, ``recipient`` (empty if the service does not name it), ``outcome``, ``status``, ``reason``,
-    ``conflict`` (both delivered and failed were reported), ``reported``, ``reference`` and ``message_id``.
+    Keys: ``campaign``, ``recipient`` (empty if no report names it, ``None`` if it was erased), ``outcome``, ``status``,
+    ``reason``, ``conflict`` (both delivered and failed were reported), ``reported``, ``reference`` and ``message_id``.
     """
     for campaign in dict.fromkeys(campaigns):
         query = select(deliveries).where(deliveries.c.campaign == campaign, IS_COUNTED).order_by(deliveries.c.recipient)
         for row in connection.execution_options(yield_per=1000).execute(query):
             yield {
                 "campaign": row.campaign,
-                "recipient": "" if row.recipient.startswith("#") else row.recipient,
+                "recipient": _shown_name(row.recipient),
                 "outcome": DeliveryStatus(row.delivery_status).word,
                 "status": row.status,
                 "reason": row.reason,
@@ -426,6 +427,12 @@ def read_recipients(connection: Connection, campaigns: Iterable[str]) -> Iterato
                 "reference": row.reference,
                 "message_id": row.message_id,
             }
+
+
+def _shown_name(recipient: str) -> str | None:
+    if recipient.startswith(ERASED_PREFIX):
+        return None
+    return "" if recipient.startswith(UNNAMED_PREFIX) else recipient
 
 
 class StrongestReport(Struct, frozen=True):

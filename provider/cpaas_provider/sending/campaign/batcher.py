@@ -67,7 +67,8 @@ class Batcher:
         self._returned: list[Batch] = []
         """Those that were returned since the last call of ``next``."""
         self._recipients: Iterator[Recipient] | None = None
-        self._window_changes_at: datetime | None = None
+        self._selected_for: tuple[datetime, datetime] | None = None
+        """The time for which the selection is valid: its own, and when the send window changes in any time zone."""
         first = None if self._only is not None else next(self.plan.not_sent(), None)
         self._testing = first is not None and (self.test_only or not first.row)
         """Whether only test recipients are selected. The others are not even looked up before these are sent to."""
@@ -153,7 +154,11 @@ class Batcher:
 
     def _is_selection_valid(self) -> bool:
         """Return whether the send window did not open or close in any time zone since recipients were selected."""
-        return self._window_changes_at is not None and self.clock() < self._window_changes_at
+        if self._selected_for is None:
+            return False
+        since, until = self._selected_for
+        # Before: the clock was set back.
+        return since <= self.clock() < until
 
     def _select_by_window(self, window: SendWindow) -> None:
         """Select the recipients in time zones in which the send window is open now."""
@@ -170,7 +175,7 @@ class Batcher:
             self._recipients = self.plan.not_sent(open_zones, tests=self._testing)
         else:
             self._recipients = iter([recipient for recipient in self._only.values() if recipient.zone in open_zones])
-        self._window_changes_at = window.next_change(now, zones or [None])
+        self._selected_for = now, window.next_change(now, zones or [None])
 
     def _zones(self) -> list[str | None]:
         """Return the time zones of the recipients that are left."""

@@ -165,7 +165,7 @@ class CampaignRunner(BulkAttempt):
         if campaign is None or not campaign.is_prepared:
             return False
         report = self._build_report(campaign)
-        if not self._runtime.state_failed and self._runtime.is_replaced():
+        if self._is_replaced():
             self._runtime.log.warning("%s", _REPLACED)
             return False
         try:
@@ -191,6 +191,9 @@ class CampaignRunner(BulkAttempt):
         campaign, tracker = self._campaign, self._reports.tracker if self._reports else None
         if campaign is None or not campaign.is_prepared or tracker is None or not campaign.log.has_head:
             return
+        if self._is_replaced():
+            # The other try still sends, and records the end.
+            return
         counts = campaign.plan.counts()
         # What an earlier try was killed before recording is in the journal.
         made = [_sent_request(request) for request in campaign.index.requests()]
@@ -202,6 +205,9 @@ class CampaignRunner(BulkAttempt):
             campaign.index.first_day(),
         )
         self._runtime.delivery_link = page_url([campaign.reference])
+
+    def _is_replaced(self) -> bool:
+        return not self._runtime.state_failed and self._runtime.is_replaced()
 
     def resume_kwargs(self) -> dict[str, Any]:
         """Return that the campaign began in time, and the number of resends of this try."""

@@ -15,6 +15,7 @@ from cpaas_provider.database.schema.delivery import deliveries
 from cpaas_provider.delivery.campaigns import read_campaigns
 from cpaas_provider.delivery.reports import STATUS_WORDS, DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import read_counts
+from cpaas_provider.delivery.tracking.erasure import erase
 from cpaas_provider.delivery.tracking.events import (
     CAMPAIGN_FINISHED,
     KINDS,
@@ -30,6 +31,7 @@ from cpaas_provider.task_groups import UndeliveredSource
 from cpaas_provider.triggers._polling.criteria import DeliveryCriteria
 from tests.unit.delivery.report_builders import (
     ADA,
+    UMA,
     SentRequest,
     finish_send,
     outcomes,
@@ -127,3 +129,26 @@ def test_line_without_an_outcome_of_the_sensor_is_an_error(tmp_path: Path, outco
     file.write_text(f'{{"recipient": "{ADA}", "outcome": {outcome}}}\n')
     with pytest.raises(SourceError, match=r"Line 1 of the delivery results has no outcome of a DeliverySensor"):
         rows_of(UndeliveredSource([{"recipient": f"+{ADA}"}], file, column="recipient"))
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("is_erased", [False, True])
+def test_reached_recipient_that_no_report_names_is_an_error_for_the_next_channel(
+    database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, suffix: str, is_erased: bool
+) -> None:
+    from airflow.sdk import ObjectStoragePath
+
+    monkeypatch.setenv("AIRFLOW__CPAAS__DATABASE", database.engine.url.render_as_string(hide_password=False))
+    start_send(database)
+    save_requests(database, SentRequest("pack", 1))
+    save_reports(database, report(ADA if is_erased else None, "delivered", token=token_for(ADA)))
+    if is_erased:
+        erase(database, ADA)
+    file = ObjectStoragePath(f"file://{tmp_path}/delivered.{suffix}")
+    write_results(["spring"], file)
+    source = UndeliveredSource([{"recipient": f"+{UMA}"}], str(file), column="recipient")
+    if is_erased:
+        assert rows_of(source) == [(f"+{UMA}",)]
+    else:
+        with pytest.raises(SourceError, match=r"Line 1 of the delivery results names no recipient"):
+            rows_of(source)

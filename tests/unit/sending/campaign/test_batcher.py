@@ -140,6 +140,17 @@ class TestSendWindow:
             taken(batcher, plan)
         assert caught.value.until == NINE + timedelta(days=1)
 
+    def test_window_is_checked_again_after_the_clock_was_set_back(self) -> None:
+        clock = SimpleNamespace(now=NINE)
+        plan = self.plan(*[None] * 3)
+        batcher = Batcher(plan, 1, Budget(), window=self.WINDOW, clock=lambda: clock.now)
+        assert taken(batcher, plan) == [1]
+        clock.now -= timedelta(hours=3)
+        assert taken(batcher, plan, under_way=1) == WAIT
+        with pytest.raises(OutsideSendWindowError) as caught:
+            taken(batcher, plan)
+        assert caught.value.until == NINE
+
     def test_recipients_whose_window_opens_midway_follow_at_once(self) -> None:
         clock = SimpleNamespace(now=datetime(2026, 3, 10, 12, 59, tzinfo=UTC))
         plan = self.plan(None, "America/New_York", None)
