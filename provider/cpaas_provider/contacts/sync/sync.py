@@ -266,7 +266,7 @@ class ContactSync:
             **self.counts.earlier.removed_values(),
             KEY_COLUMNS: list(spec.key),
             COLUMN_TYPES: mapping.type_signature,
-            COLUMNS: sorted(mapping.column_sources),
+            **self._columns_by_name(key_map),
             **recipient_values(key_map, recipient_columns(self._table)),
         }
         self.changed = bool(key_map.value(self._changed_key))
@@ -392,8 +392,8 @@ class ContactSync:
     def _check_columns(self, key_map: KeyMap, rules: SyncRules) -> None:
         """Log the columns, and refuse a sync that would leave a column as it is without a word.
 
-        :raises CpaasInvalidRequestError: when a column that the last sync filled by its name alone is gone from source
-            or list, or when ``on_missing`` writes into a column that no row of the source fills
+        :raises CpaasInvalidRequestError: when a column that an earlier sync filled by its name alone is gone from
+            source or list, or when ``on_missing`` writes into a column that no row of the source fills
         """
         log.info(
             "Columns of the list: %s.",
@@ -412,6 +412,17 @@ class ContactSync:
         names = [self._names[column] for column in rules.missing_cells]
         if unfilled := [name for name in names if name not in self.column_sources]:
             raise CpaasInvalidRequestError(unfilled_message(unfilled))
+
+    def _columns_by_name(self, key_map: KeyMap) -> dict[str, Any]:
+        """Return the value to store of the columns that a sync without a mapping fills.
+
+        A mapping that fills other columns is another sync of the map, such as one that marks a few contacts. One that
+        names some of the stored columns leaves out the rest on purpose.
+        """
+        filled = set(self.column_sources)
+        if self._spec.columns and not filled <= set(key_map.value(COLUMNS) or ()):
+            return {}
+        return {COLUMNS: sorted(filled)}
 
     def _log_changed_types(self, key_map: KeyMap, mapping: RowMapping) -> None:
         stored = key_map.value(COLUMN_TYPES)
