@@ -6,8 +6,11 @@ entry is changed only by a task that has read its latest version.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -38,10 +41,14 @@ from cpaas_provider.contacts.key_map.hashes import BUCKETS, ContactHashes, first
 from cpaas_provider.contacts.key_map.rejections import Rejection
 from cpaas_provider.database.bulk import batched, select_among
 from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.contacts import contact_leases, contact_map_values, contact_maps, contact_rows
+
+log = logging.getLogger(__name__)
 
 LEASE = timedelta(minutes=5)
 """How long a lease lasts after the last write under it."""
+_RENEWAL_SECONDS = LEASE.total_seconds() / 5
 
 IMPORTING = "importing"
 """The stored value of a map whose import is not finished. A sync would create the rows that are not imported yet."""
@@ -452,6 +459,32 @@ class Lease:
         """
         if self.is_renewal_due:
             self.renew()
+
+    @contextlib.contextmanager
+    def renewal(self) -> Iterator[None]:
+        """Renew the lease in a thread until the end of the block, however long the task waits there for others.
+
+        A service may ask for long pauses, and a query of the source may take longer than the lease. Without it another
+        task takes a request in flight for an abandoned one, or removes the lease.
+        """
+        ended = threading.Event()
+        thread = threading.Thread(target=self._renew_until, args=(ended,), name="contact-lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _renew_until(self, ended: threading.Event) -> None:
+        while not ended.wait(_RENEWAL_SECONDS):
+            try:
+                self.renew()
+            except LeaseLostError:
+                # The next write says so.
+                return
+            except DatabaseError as error:
+                log.warning("The lease on the contact list could not be renewed, the provider tries again: %s", error)
 
     def release(self) -> None:
         """End the lease, so that another task can acquire one on these buckets. Does nothing after its end.

@@ -211,7 +211,7 @@ class ContactSync:
         spool = self._spool = self._open.enter_context(Spool(spec.spool_path))
         resends_cells = spec.resync and spec.dry_run and not self._is_resynced(key_map)
         rules = replace(spec.rules, missing_cells=self._missing_cells(), resends_cells=resends_cells)
-        with source.open() as table:
+        with self._lease.renewal(), source.open() as table:
             mapping = RowMapping(
                 spec.columns,
                 self._table,
