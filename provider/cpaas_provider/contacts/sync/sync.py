@@ -198,9 +198,10 @@ class ContactSync:
         )
         return self._cursor.cursor.sql_parameter
 
-    def run(self, source: Source) -> None:
+    def run(self, source: Source, *, is_filtered: bool = False) -> None:
         """Read the source and send the rows that differ.
 
+        :param is_filtered: whether the source was made to leave out rows below the cursor
         :raises SourceError: when the source cannot be read; nothing was sent
         :raises CpaasInvalidRequestError: when the mapping fits neither table nor source; nothing was sent
         :raises ContactsError: see its subclasses
@@ -208,6 +209,8 @@ class ContactSync:
         :raises CpaasError: when the service asks for a pause, or refuses the account
         """
         spec, key_map = self._spec, self._lease.key_map
+        if self._cursor is not None:
+            self._cursor.is_filtered = is_filtered
         spool = self._spool = self._open.enter_context(Spool(spec.spool_path))
         resends_cells = spec.resync and spec.dry_run and not self._is_resynced(key_map)
         rules = replace(spec.rules, missing_cells=self._missing_cells(), resends_cells=resends_cells)
