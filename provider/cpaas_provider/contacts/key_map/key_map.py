@@ -102,7 +102,7 @@ class KeyMap:
         """
         query = self._select_entries().where(self._in_map)
         with self.database.connect() as connection:
-            return [entry_of(row) for row in select_among(connection, query, contact_rows.c.row_id, row_ids)]
+            return [entry_of(row) for row in _of_rows(connection, query, row_ids)]
 
     def owners_of_rows(self, row_ids: Iterable[str]) -> list[RowOwner]:
         """Return all entries that have these rows, in this map and in others of its connection and contact list.
@@ -262,7 +262,7 @@ class KeyMap:
     def _owners_of_rows(self, connection: Connection, row_ids: Iterable[str]) -> list[RowOwner]:
         is_map = contact_maps.c.id == contact_rows.c.map_id
         query = select(contact_rows, contact_maps.c.name, contact_maps.c.base_url).join(contact_maps, is_map)
-        rows = select_among(connection, query.where(*self._in_list), contact_rows.c.row_id, row_ids)
+        rows = _of_rows(connection, query.where(*self._in_list), row_ids)
         # A map of another base URL is of another list, which may have the same row ids.
         base_url = canonical_base_url(self.facts.base_url)
         return [RowOwner(row.name, entry_of(row)) for row in rows if canonical_base_url(row.base_url) == base_url]
@@ -501,6 +501,12 @@ class Lease:
                 f"The lease of {self.owner} on this contact list has ended, and another task may have it now. "
                 "Requests that had left may still take effect. Nothing more is sent; a retry goes on from here."
             )
+
+
+def _of_rows(connection: Connection, query: Select[Any], row_ids: Iterable[str]) -> Iterator[Any]:
+    """Yield the entries of a query that have these rows. MariaDB and MySQL also find ids in upper or lower case."""
+    wanted = set(row_ids)
+    return (row for row in select_among(connection, query, contact_rows.c.row_id, wanted) if row.row_id in wanted)
 
 
 def _raw_hashes(connection: Connection, map_id: int, key_hashes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:

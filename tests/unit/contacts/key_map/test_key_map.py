@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.contacts.errors import (
@@ -82,6 +84,20 @@ def test_change_of_an_entry_that_changed_meanwhile_is_not_written(key_map: KeyMa
     assert key_map.entries([entry.key_hash])
     assert lease.write([Change(changed[entry.key_hash] or read, None)]) == {}
     assert key_map.entries([entry.key_hash]) == {}
+
+
+def test_row_ids_that_differ_by_case_are_different_rows(key_map: KeyMap, database: Database) -> None:
+    """MariaDB and MySQL compare texts without case."""
+
+    @event.listens_for(database.engine, "before_cursor_execute", retval=True)
+    def compare_without_case(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> tuple[str, Any]:
+        return statement.replace("cpaas_contact_rows.row_id IN", "lower(cpaas_contact_rows.row_id) IN"), parameters
+
+    lease = key_map.lease("a sync")
+    for key, row in (("1", "AbC"), ("2", "abc")):
+        entry = _synced(key_map, key, row)
+        assert lease.write([Change(MapEntry(entry.key_hash), entry)]) == {}
+    assert [entry.row_id for entry in key_map.entries_of_rows(["abc"])] == ["abc"]
 
 
 def test_lease_keeps_others_from_its_buckets_until_it_ends(key_map: KeyMap, clock: _Clock) -> None:
