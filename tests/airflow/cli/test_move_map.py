@@ -84,6 +84,31 @@ def test_list_with_half_of_the_rows_is_refused(
     assert names(service) == [("cpaas_default", "default")]
 
 
+@pytest.mark.parametrize("column", [None, "a column of another table"])
+def test_row_ids_alone_do_not_show_that_it_is_the_list(
+    contacts: CommandLine, service: Service, monkeypatch: pytest.MonkeyPatch, column: str | None
+) -> None:
+    cells = service.map().hashes.of_cells({} if column is None else {column: "Ada"}).to_bytes()
+    for number in range(3):
+        service.write(f"c-{number}", row_id=service.created(**{NAME: "Somebody else"}), cell_hashes=cells)
+    monkeypatch.setenv("AIRFLOW_CONN_CPAAS_NEW", connection_json(service.sandbox.connection))
+    ended = contacts("move-map", "--to-conn-id", "cpaas_new")
+    assert (ended.status, "Nothing was changed." in ended.err) == (1, True), ended.err
+    assert ("knows no cell" if column is None else "3 have no cell to compare") in ended.err
+    assert names(service) == [("cpaas_default", "default")]
+
+
+def test_rows_without_known_cells_do_not_hide_that_the_others_are_there(
+    contacts: CommandLine, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known_rows(service, 1)
+    for number in range(30):
+        service.write(f"adopted-{number}", row_id=f"adopted-{number}")
+    monkeypatch.setenv("AIRFLOW_CONN_CPAAS_NEW", connection_json(service.sandbox.connection))
+    ended = contacts("move-map", "--to-conn-id", "cpaas_new")
+    assert ended.status == 0, ended.err
+
+
 def test_list_at_another_address_is_followed(
     contacts: CommandLine, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,6 +174,31 @@ def test_rows_below_the_cursor_get_a_column_that_source_and_list_share_later(
     assert [row[POINTS] for row in names(task_runner).values()] == [7, 7]
 
 
+def test_row_without_a_cursor_that_the_query_leaves_out_later_stays_counted(
+    task_runner: TaskRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_CRM", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "crm.db")}))
+    source = SqlSource("crm", "SELECT * FROM people WHERE version >= :cursor OR :cursor IS NULL")
+    options: dict[str, Any] = {"columns": {"Name": "name"}, "max_failure_ratio": 1.0}
+    with sqlite3.connect(tmp_path / "crm.db") as crm:
+        crm.execute("CREATE TABLE people (id TEXT, name TEXT, version INTEGER)")
+        crm.execute("INSERT INTO people VALUES ('a', 'Ada', 1), ('b', 'Bo', 2), ('c', 'Cy', NULL)")
+
+    def causes(source: Any, **options: Any) -> Any:
+        return sync(task_runner, source, "no cursor", **options).run_try().result["incomplete_because"]
+
+    assert causes(source, **options, cursor_column="version") == {"invalid_rows": 1}
+    for _ in range(2):
+        assert causes(source, **options, cursor_column="version") == {"failed_before_cursor": 1}
+    # A query that has such rows each time names them itself.
+    always = SqlSource("crm", f"{source.sql} OR version IS NULL")
+    assert causes(always, **options, cursor_column="version") == {"invalid_rows": 1}
+    # A run without a cursor sends the row.
+    everything = SqlSource("crm", "SELECT * FROM people")
+    assert causes(everything, **options) == {}
+    assert causes(source, **options, cursor_column="version") == {}
+
+
 def test_two_first_syncs_at_the_same_time_do_not_double_the_list(
     task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

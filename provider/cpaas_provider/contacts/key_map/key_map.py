@@ -6,8 +6,11 @@ entry is changed only by a task that has read its latest version.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -38,10 +41,14 @@ from cpaas_provider.contacts.key_map.hashes import BUCKETS, ContactHashes, first
 from cpaas_provider.contacts.key_map.rejections import Rejection
 from cpaas_provider.database.bulk import batched, select_among
 from cpaas_provider.database.database import Database
+from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.database.schema.contacts import contact_leases, contact_map_values, contact_maps, contact_rows
+
+log = logging.getLogger(__name__)
 
 LEASE = timedelta(minutes=5)
 """How long a lease lasts after the last write under it."""
+_RENEWAL_SECONDS = LEASE.total_seconds() / 5
 
 IMPORTING = "importing"
 """The stored value of a map whose import is not finished. A sync would create the rows that are not imported yet."""
@@ -95,7 +102,7 @@ class KeyMap:
         """
         query = self._select_entries().where(self._in_map)
         with self.database.connect() as connection:
-            return [entry_of(row) for row in select_among(connection, query, contact_rows.c.row_id, row_ids)]
+            return [entry_of(row) for row in _of_rows(connection, query, row_ids)]
 
     def owners_of_rows(self, row_ids: Iterable[str]) -> list[RowOwner]:
         """Return all entries that have these rows, in this map and in others of its connection and contact list.
@@ -255,7 +262,7 @@ class KeyMap:
     def _owners_of_rows(self, connection: Connection, row_ids: Iterable[str]) -> list[RowOwner]:
         is_map = contact_maps.c.id == contact_rows.c.map_id
         query = select(contact_rows, contact_maps.c.name, contact_maps.c.base_url).join(contact_maps, is_map)
-        rows = select_among(connection, query.where(*self._in_list), contact_rows.c.row_id, row_ids)
+        rows = _of_rows(connection, query.where(*self._in_list), row_ids)
         # A map of another base URL is of another list, which may have the same row ids.
         base_url = canonical_base_url(self.facts.base_url)
         return [RowOwner(row.name, entry_of(row)) for row in rows if canonical_base_url(row.base_url) == base_url]
@@ -453,6 +460,32 @@ class Lease:
         if self.is_renewal_due:
             self.renew()
 
+    @contextlib.contextmanager
+    def renewal(self) -> Iterator[None]:
+        """Renew the lease in a thread until the end of the block, however long the task waits there for others.
+
+        A service may ask for long pauses, and a query of the source may take longer than the lease. Without it another
+        task takes a request in flight for an abandoned one, or removes the lease.
+        """
+        ended = threading.Event()
+        thread = threading.Thread(target=self._renew_until, args=(ended,), name="contact-lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _renew_until(self, ended: threading.Event) -> None:
+        while not ended.wait(_RENEWAL_SECONDS):
+            try:
+                self.renew()
+            except LeaseLostError:
+                # The next write says so.
+                return
+            except DatabaseError as error:
+                log.warning("The lease on the contact list could not be renewed, the provider tries again: %s", error)
+
     def release(self) -> None:
         """End the lease, so that another task can acquire one on these buckets. Does nothing after its end.
 
@@ -468,6 +501,12 @@ class Lease:
                 f"The lease of {self.owner} on this contact list has ended, and another task may have it now. "
                 "Requests that had left may still take effect. Nothing more is sent; a retry goes on from here."
             )
+
+
+def _of_rows(connection: Connection, query: Select[Any], row_ids: Iterable[str]) -> Iterator[Any]:
+    """Yield the entries of a query that have these rows. MariaDB and MySQL also find ids in upper or lower case."""
+    wanted = set(row_ids)
+    return (row for row in select_among(connection, query, contact_rows.c.row_id, wanted) if row.row_id in wanted)
 
 
 def _raw_hashes(connection: Connection, map_id: int, key_hashes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:

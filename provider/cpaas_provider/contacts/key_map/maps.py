@@ -167,13 +167,19 @@ def forget_map(key_map: KeyMap) -> int:
 def read_facts(connection: Connection, conn_id: str, name: str) -> MapFacts | None:
     """Return the identity of a map, ``None`` if there is none.
 
-    :raises MapNameError: when it cannot be the name of a map
+    :raises MapNameError: when it cannot be the name of a map, or the database finds another map by it
     """
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_MAP_NAME:
         raise MapNameError(
             f"The name of a contact map must be text of 1 to {MAX_MAP_NAME} characters. Nothing was sent or changed."
         )
     row = connection.execute(_named(conn_id, name)).one_or_none()
+    if row is not None and row.name != name:
+        # MariaDB and MySQL compare texts without case. Two sources with one map would delete rows of each other.
+        raise MapNameError(
+            f"The database cannot tell the contact map {name!r} from {row.name!r}, which it has already. Nothing was "
+            "sent or changed. Use that name for the same map, and another name for another map."
+        )
     return None if row is None else _facts(row)
 
 

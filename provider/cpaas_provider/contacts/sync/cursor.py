@@ -52,6 +52,7 @@ class Cursor:
     :param reached: the largest value so far
     :param invalid_before: the number of invalid and partial rows, and of those that ``mode`` leaves alone, below it
     :param future: the number of rows with a value in the future
+    :param without_value: the number of rows whose value is unknown
     """
 
     column: str
@@ -61,6 +62,7 @@ class Cursor:
     reached: Any = None
     invalid_before: int = 0
     future: int = 0
+    without_value: int = 0
     _reached: Any = None
     _invalid_at: int = 0
 
@@ -244,12 +246,20 @@ class StoredCursor:
         self._settings = settings
         self._date_format = date_format
         self._invalid_rows = 0
+        self._without_value = 0
+        self.is_filtered = False
+        """Whether the source leaves out rows below the cursor, and perhaps those without a value."""
         self._columns: Collection[str] | None = None
         self.cursor = self._at(None) if reads_all else self._load()
 
     def failed_before(self, plan: Plan) -> int:
         """Return the number of rows below the cursor that an earlier run could not use, left alone, or had rejected."""
-        return self._invalid_rows + plan.rejected_before_cursor
+        not_read = self._known_without_value(plan) - plan.without_cursor
+        return self._invalid_rows + plan.rejected_before_cursor + not_read
+
+    def _known_without_value(self, plan: Plan) -> int:
+        """Return how many rows have no value. A query that gets the cursor may not return those of an earlier run."""
+        return max(plan.without_cursor, self._without_value if self.is_filtered else 0)
 
     def _load(self) -> Cursor:
         """Return the cursor of the last run, or one that reads all rows."""
@@ -266,6 +276,7 @@ class StoredCursor:
             return self._at(None)
         if cursor.stored is not None:
             self._invalid_rows = stored.get("invalid_rows", 0)
+            self._without_value = stored.get("without_value", 0)
             self._columns = stored.get("columns")
         return cursor
 
@@ -328,6 +339,7 @@ class StoredCursor:
             "of": self._settings,
             "value": cursor_to_json(plan.cursor),
             "invalid_rows": self._invalid_rows + plan.invalid_before_cursor,
+            "without_value": self._known_without_value(plan),
             "columns": sorted(columns),
         }
         self._lease.write([], {CURSOR: stored})
@@ -336,12 +348,13 @@ class StoredCursor:
 def recount_invalid_rows(lease: Lease, plan: Plan, settings: str) -> None:
     """Record how many rows a run without a cursor, which read all rows, could not use.
 
-    A later run with the cursor may pass over them. Those above the cursor count, too, until the next such run. A run
-    with other settings counts other rows, such as one that marks a few contacts.
+    A later run with the cursor may pass over them. Rows without a value in the cursor column were read as all others.
+    Those above the cursor count, too, until the next such run. A run with other settings counts other rows, such as one
+    that marks a few contacts.
 
     :param settings: as for ``StoredCursor``
     """
     stored = lease.key_map.value(CURSOR)
     count = plan.invalid_rows + plan.partial_rows + plan.not_in_mode
-    if isinstance(stored, dict) and stored.get("of") == settings and stored.get("invalid_rows", 0) != count:
-        lease.write([], {CURSOR: {**stored, "invalid_rows": count}})
+    if isinstance(stored, dict) and stored.get("of") == settings:
+        lease.write([], {CURSOR: {**stored, "invalid_rows": count, "without_value": 0}})

@@ -245,6 +245,7 @@ class Plan:
     :param known: rows of the source whose key is in the map
     :param cursor: the largest value of the cursor column
     :param invalid_before_cursor: invalid, partial and not-in-mode rows below it, which the next run passes over
+    :param without_cursor: rows whose cursor is unknown
     :param future_cursor: rows whose cursor is in the future, beyond which the stored cursor does not move
     :param rejected_before_cursor: rows below the cursor of the last run that the service rejected
     :param unreadable: rows whose key is unknown
@@ -280,6 +281,7 @@ class Plan:
     known: int = 0
     cursor: Any = None
     invalid_before_cursor: int = 0
+    without_cursor: int = 0
     future_cursor: int = 0
     rejected_before_cursor: int = 0
     unknown_rows: list[dict[str, Any]] = field(default_factory=list)

@@ -90,6 +90,7 @@ class Planner:
         if self._cursor is not None:
             self.plan.cursor = self._cursor.reached
             self.plan.invalid_before_cursor = self._cursor.invalid_before
+            self.plan.without_cursor = self._cursor.without_value
             self.plan.future_cursor = self._cursor.future
             self.plan.rejected_before_cursor = len(self._spool.unseen(self._map.rejected()))
         # A column that no row has would be cleared in every row. A source class of the author may lack this property.
@@ -245,8 +246,11 @@ class Planner:
         :param cells: its cells, if its cursor can be compared
         """
         self.plan.invalid_rows += 1
-        if self._cursor is not None and cells is not None:
-            self._cursor.add_invalid(cells)
+        if self._cursor is not None:
+            if cells is None:
+                self._cursor.without_value += 1
+            else:
+                self._cursor.add_invalid(cells)
         self._spool.add_outcome(OutcomeLine(number, name, RowOutcome.INVALID, reason=reason))
 
     def _count_unread_unknown(self) -> None:

@@ -198,9 +198,10 @@ class ContactSync:
         )
         return self._cursor.cursor.sql_parameter
 
-    def run(self, source: Source) -> None:
+    def run(self, source: Source, *, is_filtered: bool = False) -> None:
         """Read the source and send the rows that differ.
 
+        :param is_filtered: whether the source was made to leave out rows below the cursor
         :raises SourceError: when the source cannot be read; nothing was sent
         :raises CpaasInvalidRequestError: when the mapping fits neither table nor source; nothing was sent
         :raises ContactsError: see its subclasses
@@ -208,10 +209,12 @@ class ContactSync:
         :raises CpaasError: when the service asks for a pause, or refuses the account
         """
         spec, key_map = self._spec, self._lease.key_map
+        if self._cursor is not None:
+            self._cursor.is_filtered = is_filtered
         spool = self._spool = self._open.enter_context(Spool(spec.spool_path))
         resends_cells = spec.resync and spec.dry_run and not self._is_resynced(key_map)
         rules = replace(spec.rules, missing_cells=self._missing_cells(), resends_cells=resends_cells)
-        with source.open() as table:
+        with self._lease.renewal(), source.open() as table:
             mapping = RowMapping(
                 spec.columns,
                 self._table,
@@ -266,7 +269,7 @@ class ContactSync:
             **self.counts.earlier.removed_values(),
             KEY_COLUMNS: list(spec.key),
             COLUMN_TYPES: mapping.type_signature,
-            COLUMNS: sorted(mapping.column_sources),
+            **self._columns_by_name(key_map),
             **recipient_values(key_map, recipient_columns(self._table)),
         }
         self.changed = bool(key_map.value(self._changed_key))
@@ -392,8 +395,8 @@ class ContactSync:
     def _check_columns(self, key_map: KeyMap, rules: SyncRules) -> None:
         """Log the columns, and refuse a sync that would leave a column as it is without a word.
 
-        :raises CpaasInvalidRequestError: when a column that the last sync filled by its name alone is gone from source
-            or list, or when ``on_missing`` writes into a column that no row of the source fills
+        :raises CpaasInvalidRequestError: when a column that an earlier sync filled by its name alone is gone from
+            source or list, or when ``on_missing`` writes into a column that no row of the source fills
         """
         log.info(
             "Columns of the list: %s.",
@@ -412,6 +415,17 @@ class ContactSync:
         names = [self._names[column] for column in rules.missing_cells]
         if unfilled := [name for name in names if name not in self.column_sources]:
             raise CpaasInvalidRequestError(unfilled_message(unfilled))
+
+    def _columns_by_name(self, key_map: KeyMap) -> dict[str, Any]:
+        """Return the value to store of the columns that a sync without a mapping fills.
+
+        A mapping that fills other columns is another sync of the map, such as one that marks a few contacts. One that
+        names some of the stored columns leaves out the rest on purpose.
+        """
+        filled = set(self.column_sources)
+        if self._spec.columns and not filled <= set(key_map.value(COLUMNS) or ()):
+            return {}
+        return {COLUMNS: sorted(filled)}
 
     def _log_changed_types(self, key_map: KeyMap, mapping: RowMapping) -> None:
         stored = key_map.value(COLUMN_TYPES)

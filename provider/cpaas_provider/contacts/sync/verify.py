@@ -54,7 +54,7 @@ class VerifyReport:
     :param equal: rows that have all cells the map knows
     :param different: rows that have other cells
     :param gone: rows that the list no longer has
-    :param unknown: rows for which the map has no cell hashes
+    :param unknown: rows for which the map has no cell hash of a column of the list
     :param changed: rows that a task changed meanwhile
     :param unreadable: rows that could not be read
     :param not_checked: entries that have no row, or a request in flight
@@ -108,11 +108,12 @@ class Verification:
         self._gone: list[MapEntry] = []
         self.report = report
 
-    async def run(self, sample: int | None, progress: Progress) -> None:
+    async def run(self, sample: int | None, progress: Progress, *, with_cells: bool = False) -> None:
         """Check a sample of the rows, or all rows. The report has the result, also if the check ends with an error.
 
         :param sample: the number of rows, chosen at random; ``None`` for all
         :param progress: called after each row
+        :param with_cells: choose the sample from the rows of which the map knows a cell
         :raises TooManyGoneError: when more than ``max_gone`` rows are gone; none of them was mended
         :raises CpaasError: when the service cannot be read further
         :raises DatabaseError: when the database cannot be used
@@ -121,7 +122,7 @@ class Verification:
         rows = counts[RowState.SYNCED]
         self.report.total = rows if sample is None else min(sample, rows)
         self.report.not_checked = sum(counts.values()) - rows
-        pages = self._map.pages(states=[RowState.SYNCED]) if sample is None else _sampled(self._map, sample)
+        pages = self._map.pages(states=[RowState.SYNCED]) if sample is None else _sampled(self._map, sample, with_cells)
         entries = (entry for page in pages for entry in page if entry.row_id is not None)
         failed: list[BaseException] = []
         try:
@@ -162,7 +163,7 @@ class Verification:
             self._drifted.append((entry, differing))
             if len(self._drifted) >= _BATCH_SIZE:
                 self._flush()
-        elif entry.cell_hashes:
+        elif self._comparer.has_column_of(entry.cell_hashes):
             report.equal += 1
         else:
             report.unknown += 1
@@ -222,7 +223,7 @@ class Verification:
             self.report.mended += len(batch) - len(changed)
 
 
-def _sampled(key_map: KeyMap, count: int) -> Iterator[list[MapEntry]]:
+def _sampled(key_map: KeyMap, count: int, with_cells: bool) -> Iterator[list[MapEntry]]:
     """Yield ``count`` entries with a row, chosen at random, page by page."""
     database = key_map.database
     chance = func.rand() if database.engine.dialect.name in ("mysql", "mariadb") else func.random()
@@ -236,6 +237,8 @@ def _sampled(key_map: KeyMap, count: int) -> Iterator[list[MapEntry]]:
         .order_by(chance)
         .limit(count)
     )
+    if with_cells:
+        query = query.where(contact_rows.c.cell_hashes > b"")
     with database.connect() as connection:
         keys = [bytes(key_hash) for (key_hash,) in connection.execute(query)]
     for batch in batched(keys):
@@ -257,6 +260,10 @@ class RowComparer:
         self._columns: dict[bytes, tuple[str, Parse]] = {
             column_tag(column.id): (column.id, _returned_cell_parser(column.type, numbers)) for column in table.columns
         }
+
+    def has_column_of(self, known: bytes | None) -> bool:
+        """Return whether a cell of a known hash can be compared: another table has other columns."""
+        return not self._columns.keys().isdisjoint(CellHashes.from_bytes(known))
 
     def differing(self, known: bytes | None, cells: Mapping[str, Any]) -> list[str]:
         """Return the ids of the columns whose cells differ from the hashes.

@@ -104,6 +104,7 @@ class ContactSyncTry(BulkAttempt):
             )
         )
         cursor = self._begin(sync)
+        unfiltered = source
         if spec.cursor_column is not None:
             from cpaas_provider.sources.sql import SqlSource
 
@@ -116,7 +117,7 @@ class ContactSyncTry(BulkAttempt):
             self._progress.begin({})
         try:
             try:
-                sync.run(source)
+                sync.run(source, is_filtered=cursor is not None and source is not unfiltered)
             except TooManyChangesError as error:
                 self._ask(sync, error)
                 raise

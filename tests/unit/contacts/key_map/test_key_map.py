@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from cpaas_provider.api.settings import ClientSettings
 from cpaas_provider.contacts.errors import (
     LeaseLostError,
     LeaseTakenError,
     MapMismatchError,
+    MapNameError,
     UnfinishedImportError,
 )
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
@@ -82,6 +85,31 @@ def test_change_of_an_entry_that_changed_meanwhile_is_not_written(key_map: KeyMa
     assert key_map.entries([entry.key_hash])
     assert lease.write([Change(changed[entry.key_hash] or read, None)]) == {}
     assert key_map.entries([entry.key_hash]) == {}
+
+
+def compare_without_case(database: Database, column: str, operator: str) -> None:
+    """Have a database compare texts as MariaDB and MySQL do, if the query has small letters."""
+
+    @event.listens_for(database.engine, "before_cursor_execute", retval=True)
+    def change(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> tuple[str, Any]:
+        return statement.replace(f"{column} {operator}", f"lower({column}) {operator}"), parameters
+
+
+def test_map_name_that_differs_by_case_does_not_lead_to_another_map(database: Database) -> None:
+    options = {"conn_id": "cpaas_default", "base_url": URL, "table_id": "table"}
+    open_map(database, name="CRM", **options)
+    compare_without_case(database, "cpaas_contact_maps.name", "=")
+    with pytest.raises(MapNameError, match="cannot tell the contact map 'crm' from 'CRM'"):
+        open_map(database, name="crm", **options)
+
+
+def test_row_ids_that_differ_by_case_are_different_rows(key_map: KeyMap, database: Database) -> None:
+    compare_without_case(database, "cpaas_contact_rows.row_id", "IN")
+    lease = key_map.lease("a sync")
+    for key, row in (("1", "AbC"), ("2", "abc")):
+        entry = _synced(key_map, key, row)
+        assert lease.write([Change(MapEntry(entry.key_hash), entry)]) == {}
+    assert [entry.row_id for entry in key_map.entries_of_rows(["abc"])] == ["abc"]
 
 
 def test_lease_keeps_others_from_its_buckets_until_it_ends(key_map: KeyMap, clock: _Clock) -> None:

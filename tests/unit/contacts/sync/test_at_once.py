@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,13 +16,13 @@ import pytest
 from sqlalchemy import select
 
 from cpaas_provider.contacts.errors import UnknownCreationsError
+from cpaas_provider.contacts.key_map import key_map as key_map_module
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.sync import dispatcher as dispatcher_module
 from cpaas_provider.contacts.sync import planning as planning_module
 from cpaas_provider.contacts.sync import sync as sync_module
 from cpaas_provider.contacts.sync.decisions import SyncRules
-from cpaas_provider.contacts.sync.rows import single_row as single_row_module
 from cpaas_provider.contacts.sync.rows.single_row import RowUpsert
 from cpaas_provider.database.database import Database
 from cpaas_provider.database.schema.contacts import contact_leases
@@ -175,7 +177,7 @@ def test_first_sync_is_not_refused_because_upserts_add_rows_meanwhile(
 def test_lease_of_an_upsert_is_renewed_while_its_request_is_in_flight(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(single_row_module, "_RENEWAL_SECONDS", 0.001)
+    monkeypatch.setattr(key_map_module, "_RENEWAL_SECONDS", 0.001)
     world.run(Step(rows(1)))
     key_map = key_map_of(world)
 
@@ -184,7 +186,7 @@ def test_lease_of_an_upsert_is_renewed_while_its_request_is_in_flight(
             until: datetime = connection.execute(select(contact_leases.c.until)).scalar_one()
         return until
 
-    renewed, renew = asyncio.Event(), Lease.renew
+    renewed, renew = threading.Event(), Lease.renew
 
     def renew_and_tell(lease: Lease) -> None:
         renew(lease)
@@ -195,7 +197,8 @@ def test_lease_of_an_upsert_is_renewed_while_its_request_is_in_flight(
     class Requests:
         async def run(self, call: Any) -> Any:
             before = end_of_lease()
-            await asyncio.wait_for(renewed.wait(), 10)
+            renewed.clear()
+            assert await asyncio.to_thread(renewed.wait, 10)
             assert end_of_lease() > before
             return SimpleNamespace(row=SimpleNamespace(id="row-upsert", columns={}))
 
@@ -204,6 +207,23 @@ def test_lease_of_an_upsert_is_renewed_while_its_request_is_in_flight(
 
     upsert = RowUpsert(key_map, Requests(), "an upsert", SyncRules(), {})
     assert asyncio.run(upsert.run(key_map.hashes.of_key(["k9"]), {"k": "k9"})).created
+
+
+def test_query_that_takes_longer_than_the_lease_does_not_lose_it_to_an_upsert(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run(Step(rows(1)))
+    lease = timedelta(seconds=1)
+    monkeypatch.setattr(key_map_module, "LEASE", lease)
+    monkeypatch.setattr(key_map_module, "_RENEWAL_SECONDS", 0.1)
+
+    def upsert_after_the_lease() -> None:
+        time.sleep(1.5 * lease.total_seconds())
+        key_map_of(world).row_lease("an upsert").release()
+
+    while_source_is_read(world, monkeypatch, upsert_after_the_lease)
+    (ended,) = world.run(Step(rows(4)))
+    assert (ended.error, ended.report["created"]) == (None, 3)
 
 
 @pytest.mark.parametrize("known", [0, 4])

@@ -99,6 +99,21 @@ def test_column_that_is_renamed_in_the_source_is_not_dropped_silently(
     assert by_name(world, monkeypatch, tmp_path, A="3").report["updated"] == 1
 
 
+def test_sync_of_another_column_changes_nothing_for_a_sync_without_columns(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As one that marks the contacts whose messages failed."""
+    assert by_name(world, monkeypatch, tmp_path, A="1").report["created"] == 1
+    monkeypatch.setattr(model, "RULES", {"B": ColumnRule(constant="unreachable")})
+    (marked,) = world.run(Step((("k1", "1", "1"),), mode="update"))
+    assert marked.report["updated"] == 1
+    ended = by_name(world, monkeypatch, tmp_path, A="2")
+    assert (ended.error, ended.report["updated"]) == (None, 1)
+    ended = by_name(world, monkeypatch, tmp_path, a_new="3")
+    assert "The last sync filled 'A', and source and list no longer share that name." in str(ended.error)
+    assert ended.requests == []
+
+
 def test_column_that_is_renamed_in_the_list_is_not_dropped_silently(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

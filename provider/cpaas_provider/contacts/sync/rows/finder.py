@@ -29,7 +29,7 @@ _NOT_THERE = frozenset({404, 410})
 """Statuses that say by themselves that there is no such row."""
 _ROW_FIELDS = frozenset({"id", "row", "row_id"})
 """Fields of an error item that may name the row, also if a column has that name."""
-_WITH_ROW = (RowState.SYNCED, RowState.UPDATING, RowState.DELETING)
+WITH_ROW = (RowState.SYNCED, RowState.UPDATING, RowState.DELETING)
 READ_EACH = 100
 READ_EVERY = 10
 """Of rejections in the same words, the first hundred rows are read, then every tenth."""
@@ -233,7 +233,7 @@ class RowFinder:
         return None
 
     def _some_rows(self) -> list[str]:
-        pages = chain.from_iterable(key_map.pages(states=_WITH_ROW, size=_SAMPLE) for key_map in self._maps)
+        pages = chain.from_iterable(key_map.pages(states=WITH_ROW, size=_SAMPLE) for key_map in self._maps)
         entries = chain.from_iterable(pages)
         return [entry.row_id for entry in islice(entries, _SAMPLE) if entry.row_id is not None]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -14,7 +12,6 @@ from cpaas_provider.api import errors as api_errors
 from cpaas_provider.api import operations
 from cpaas_provider.api.values import no_value_reason
 from cpaas_provider.contacts.errors import (
-    LeaseLostError,
     NotSyncedError,
     RowUpdatesError,
     SharedRowError,
@@ -24,7 +21,7 @@ from cpaas_provider.contacts.errors import (
 )
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.hashes import CellHashes
-from cpaas_provider.contacts.key_map.key_map import LEASE, KeyMap, Lease
+from cpaas_provider.contacts.key_map.key_map import KeyMap, Lease
 from cpaas_provider.contacts.key_map.overview import KEY_COLUMNS
 from cpaas_provider.contacts.mapping.keys import key_texts
 from cpaas_provider.contacts.mapping.returned import is_other_row
@@ -44,7 +41,6 @@ from cpaas_provider.contacts.sync.rows.finder import (
 )
 from cpaas_provider.contacts.sync.rows.updates import CheckedUpdates
 from cpaas_provider.contacts.sync.spool import WorkItem
-from cpaas_provider.database.errors import DatabaseError
 
 if TYPE_CHECKING:
     from cpaas_provider.api.core import Call
@@ -52,10 +48,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
-
 _MAX_ATTEMPTS = 30
-_RENEWAL_SECONDS = LEASE.total_seconds() / 5
 _BUSY_SECONDS = 1.0
 
 
@@ -133,13 +126,11 @@ class RowUpsert(Struct, frozen=True):
         :raises CpaasError: when the request failed; the map has recorded the outcome
         """
         lease = self.key_map.row_lease(self.owner)
-        # A service may ask for pauses that are longer than the lease.
-        renewal = asyncio.create_task(_renew(lease))
         try:
-            self.check_map()
-            return await self._upsert(lease, WorkItem(row_hash, 0, None, b"", cells))
+            with lease.renewal():
+                self.check_map()
+                return await self._upsert(lease, WorkItem(row_hash, 0, None, b"", cells))
         finally:
-            renewal.cancel()
             lease.release()
 
     async def _upsert(self, lease: Lease, item: WorkItem) -> SingleRow:
@@ -247,19 +238,6 @@ class RowUpsert(Struct, frozen=True):
             f"resolve it with: airflow cpaas contacts resolve --conn-id {facts.conn_id} --map {facts.name}. "
             "on_unknown='resend' creates it again, perhaps twice."
         )
-
-
-async def _renew(lease: Lease) -> None:
-    """Renew a lease until cancelled or lost, so that no other task takes its request in flight for an abandoned one."""
-    while True:
-        await asyncio.sleep(_RENEWAL_SECONDS)
-        try:
-            lease.renew()
-        except LeaseLostError:
-            # The next write says so.
-            return
-        except DatabaseError as error:
-            log.warning("The lease on the contact list could not be renewed, the provider tries again: %s", error)
 
 
 class _RowCalls(Struct, frozen=True):
