@@ -1648,6 +1648,7 @@ _RECEIVER: Mapping[str, Tests] = {
         f"{_DELIVERY}callbacks/test_tokens.py::TestSecretRotation::test_each_listed_secret_verifies",
     ),
     "the receiver does not get the API key or the client certificate": (
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_receiver_does_not_get_the_api_key",
         f"{_DELIVERY}callbacks/test_receiver_check.py::test_handshake_sends_a_token_and_not_the_secret",
         f"{_DELIVERY}callbacks/test_receiver_check.py::test_receiver_does_not_get_the_client_certificate_of_the_service",
     ),

@@ -126,6 +126,27 @@ class TestSingleSend:
         (request,) = received.rows(requests)
         assert (request.reference, request.recipients, request.message_id) == (reference, 2, done.result["id"])
 
+    @pytest.mark.parametrize("extra", [{}, {"callback_secret": "of-callbacks"}])
+    def test_receiver_does_not_get_the_api_key(
+        self, task_runner: TaskRunner, received: Received, extra: dict[str, Any]
+    ) -> None:
+        api_key, requested = task_runner.sandbox.connection["password"], list[str]()
+        app = create_app(get_receiver_connection, guard=None, emit_metric=None)
+
+        async def recorder(scope: Any, receive: Any, send: Any) -> None:
+            async def record() -> Any:
+                requested.append(repr(message := await receive()))
+                return message
+
+            requested.append(repr([scope.get(name) for name in ("raw_path", "query_string", "headers")]))
+            await app(scope, record, send)
+
+        with listening() as (listener, url), running(recorder, listener):
+            task_runner.connect("cpaas_default", callback_url=url, **extra)
+            assert run_operator(task_runner, SendSmsOperator, **SMS).state == "success"
+        assert any("/callback/cpaas_default/handshake." in text for text in requested)
+        assert [text for text in requested if api_key in text] == []
+
     def test_email_is_tracked(self, task_runner: TaskRunner, received: Received) -> None:
         given = {
             "recipients": "uma@example.com",
