@@ -837,7 +837,8 @@ _REPORTS: Mapping[str, Tests] = {
         f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_unpaused_dag_runs_for_missed_events_after_a_restart",
         f"{_AIRFLOW}delivery/test_assets.py::TestPublishing::test_new_dag_does_not_run_for_events_that_others_missed",
     ),
-    "a recipient of a request is in one batch of a kind, and in no failure if the campaign had reached it": (
+    "a recipient of a campaign is in one batch of a kind, and in no failure if the campaign had reached it": (
+        f"{_DELIVERY}tracking/test_events.py::TestEventBatches::test_recipient_of_two_requests_is_in_one_batch",
         f"{_DELIVERY}tracking/test_events.py::TestEventBatches::test_recipient_with_a_failure_and_a_delivery_is_in_no_batch",
         f"{_DELIVERY}tracking/test_events.py::TestRecipientReachedByAnotherRequest::test_recipient_that_another_request_reached_in_any_spelling_is_no_failure",
         f"{_DELIVERY}tracking/test_events.py::TestEventBatches::test_batch_has_the_failures_since_the_last_one",
@@ -1647,6 +1648,7 @@ _RECEIVER: Mapping[str, Tests] = {
         f"{_DELIVERY}callbacks/test_tokens.py::TestSecretRotation::test_each_listed_secret_verifies",
     ),
     "the receiver does not get the API key or the client certificate": (
+        f"{_AIRFLOW}delivery/test_callbacks.py::TestSingleSend::test_receiver_does_not_get_the_api_key",
         f"{_DELIVERY}callbacks/test_receiver_check.py::test_handshake_sends_a_token_and_not_the_secret",
         f"{_DELIVERY}callbacks/test_receiver_check.py::test_receiver_does_not_get_the_client_certificate_of_the_service",
     ),

@@ -309,7 +309,7 @@ def _record(
 ) -> CampaignRecord:
     row: Any = send if progress is None else progress
     report = {} if progress is None else json.loads(progress.figures)
-    names = ("operation", "conn_id", "dag_id", "run_id", "task_id", "map_index", "started_at", "ended_at")
+    names = ("operation", "dag_id", "run_id", "task_id", "map_index", "started_at", "ended_at")
     if progress is None:
         own: dict[str, Any] = {
             "recorded_state": RUNNING if row.ended_at is None else FINISHED,
@@ -326,6 +326,8 @@ def _record(
     return CampaignRecord(
         reference,
         **{name: getattr(row, name) for name in names},
+        # Reports are stored under the id that delivery tracking has. A DAG may write it in other upper and lower case.
+        conn_id=row.conn_id if send is None else send.conn_id,
         **own,
         sent=sent,
         has_ended=send is not None and send.expected is not None and send.unknown is not None,

@@ -38,12 +38,15 @@ def get_receiver_connection(conn_id: str) -> CpaasConnection | None:
     if connection.conn_type != "cpaas":
         return None
     settings = read_connection(connection)
-    has_webhook = conn_id == connection.conn_id == webhook_name(conn_id)
+    has_webhook = conn_id == connection.conn_id == receiver_conn_id(conn_id)
     return settings if has_webhook else replace(settings, webhook_secret=None)
 
 
-def webhook_name(conn_id: str) -> str:
-    """Return the id under which a connection has its webhook: in lower case, if it is in the environment."""
+def receiver_conn_id(conn_id: str) -> str:
+    """Return the one id of a connection at both endpoints: in lower case, if it is in the environment.
+
+    With an id for each spelling, a request would have two: that of its callback URL, and that of the webhook.
+    """
     in_environment = f"{_ENVIRONMENT_PREFIX}{conn_id.upper()}" in os.environ
     return conn_id.upper().lower() if in_environment else conn_id
 

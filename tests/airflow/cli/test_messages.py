@@ -534,7 +534,7 @@ class TestDeliveryReports:
         assert one(keyed("campaigns", "list", "--dag-id", DAG_ID, "--single-messages", "--output", "json"))
 
     @pytest.mark.parametrize("conn_id", ["cpaas_default", "Cpaas_Default"])
-    def test_send_is_recorded_under_the_one_id_of_the_webhook_in_whatever_case_it_is_written(
+    def test_send_is_recorded_under_the_one_id_of_the_receiver_in_whatever_case_it_is_written(
         self, cli: Cli, task_runner: TaskRunner, conn_id: str
     ) -> None:
         task_runner.connect("cpaas_default", webhook_secret="secret-of-webhooks", signature_header="X-Signature")

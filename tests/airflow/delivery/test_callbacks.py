@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import delete, select
 
 from cpaas_provider.database.database import Database, open_database
-from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, sends
+from cpaas_provider.database.schema.delivery import RequestState, deliveries, reports, requests, sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.receiver.app import create_app
 from cpaas_provider.delivery.tracking.counts import DeliveryCounts, read_counts, read_recipients
@@ -126,6 +126,27 @@ class TestSingleSend:
         (request,) = received.rows(requests)
         assert (request.reference, request.recipients, request.message_id) == (reference, 2, done.result["id"])
 
+    @pytest.mark.parametrize("extra", [{}, {"callback_secret": "of-callbacks"}])
+    def test_receiver_does_not_get_the_api_key(
+        self, task_runner: TaskRunner, received: Received, extra: dict[str, Any]
+    ) -> None:
+        api_key, requested = task_runner.sandbox.connection["password"], list[str]()
+        app = create_app(get_receiver_connection, guard=None, emit_metric=None)
+
+        async def recorder(scope: Any, receive: Any, send: Any) -> None:
+            async def record() -> Any:
+                requested.append(repr(message := await receive()))
+                return message
+
+            requested.append(repr([scope.get(name) for name in ("raw_path", "query_string", "headers")]))
+            await app(scope, record, send)
+
+        with listening() as (listener, url), running(recorder, listener):
+            task_runner.connect("cpaas_default", callback_url=url, **extra)
+            assert run_operator(task_runner, SendSmsOperator, **SMS).state == "success"
+        assert any("/callback/cpaas_default/handshake." in text for text in requested)
+        assert [text for text in requested if api_key in text] == []
+
     def test_email_is_tracked(self, task_runner: TaskRunner, received: Received) -> None:
         given = {
             "recipients": "uma@example.com",
@@ -187,6 +208,22 @@ class TestSingleSend:
         done = run_operator(task_runner, SendSmsOperator, **SMS, cpaas_conn_id="Shop")
         assert done.result["delivery_reports"] == "webhook"
         received.wait_for_counts(done.result["references"][0], 2)
+
+    def test_reports_at_both_endpoints_count_once_whatever_letters_the_dag_writes(
+        self, task_runner: TaskRunner, received: Received
+    ) -> None:
+        signing = {"webhook_secret": "of-webhooks", "signature_header": "X-Signature"}
+        task_runner.connect("shop", callback_url=received.url, callback_secret="of-callbacks", **signing)
+        task_runner.sandbox.control("PUT", "settings", {"webhook_url": f"{received.url}/webhook/shop", **signing})
+        outcomes = {"sms": {"2348031000002": "undelivered"}}
+        task_runner.sandbox.control("POST", "seed", {"outcomes": outcomes})
+        done = run_operator(task_runner, SendSmsOperator, **SMS, cpaas_conn_id="Shop")
+        received.wait_for_counts(done.result["references"][0], 1, 1)
+        until(lambda: {one.source for one in received.rows(reports)} == {"callback", "webhook"})
+        until(lambda: len(received.rows(reports)) >= 4)
+        tables = (sends, requests, deliveries, reports)
+        assert {one.conn_id for table in tables for one in received.rows(table)} == {"shop"}
+        assert len(received.rows(deliveries)) == 2
 
     def test_track_recipients_records_the_recipients(self, task_runner: TaskRunner, received: Received) -> None:
         task_runner.sandbox.control("PUT", "settings", {"report_delay_seconds": 3600})

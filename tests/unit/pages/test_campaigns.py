@@ -72,6 +72,16 @@ def test_reports_that_do_not_count_are_in_no_figure_of_a_campaign(database: Data
     assert "forged words" not in asked
 
 
+def test_chart_has_the_reports_of_a_campaign_whose_task_writes_the_connection_in_other_letters(
+    database: Database, reader: TestClient
+) -> None:
+    campaign(database, "spring", not_sent=0, sent=2, conn_id="Shop")
+    start_send(database, "spring")
+    save_requests(database, SentRequest("pack", 2))
+    save_reports(database, report(ADA, "delivered", token=token_for(ADA, OBI)))
+    assert "No delivery report has arrived yet" not in reader.get("/campaigns/spring").text
+
+
 class TestList:
     def test_shows_the_figures_of_each(self, database: Database, reader: TestClient) -> None:
         campaign(database, "spring", not_sent=0)

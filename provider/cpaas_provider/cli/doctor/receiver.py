@@ -14,6 +14,7 @@ from cpaas_provider.delivery.callbacks.receiver_check import (
     ReceiverClient,
     ReceiverUnreachableError,
 )
+from cpaas_provider.hooks._receiver import receiver_conn_id
 from cpaas_provider.hooks.connection import CpaasConnection
 
 _URL = "callback URL"
@@ -64,7 +65,8 @@ def check_receiver(connection: CpaasConnection | None, conn_id: str, database: D
     if database is None:
         yield skipped(_RECEIVER, "There is no usable database to compare with.")
         return
-    client = ReceiverClient(connection.callback_url, conn_id, connection.hash_secrets[0], connection.options)
+    secret = connection.hash_secrets[0]
+    client = ReceiverClient(connection.callback_url, receiver_conn_id(conn_id), secret, connection.options)
     try:
         client.check(database.identity, database.redacted_url)
     except DatabaseError as error:

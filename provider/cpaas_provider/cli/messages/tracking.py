@@ -26,7 +26,7 @@ from cpaas_provider.delivery.tracking.sent_requests import (
     record_send_finished,
     record_send_started,
 )
-from cpaas_provider.hooks._receiver import webhook_name
+from cpaas_provider.hooks._receiver import receiver_conn_id
 from cpaas_provider.hooks.connection import CpaasConnection
 from cpaas_provider.sending.errors import SendingError
 from cpaas_provider.sending.journal.model import RequestRecord
@@ -51,7 +51,7 @@ class Tracking:
     def __init__(
         self, connection: CpaasConnection, args: Namespace, operation: str, command: str, database: Database
     ) -> None:
-        self._conn_id: str = args.conn_id
+        self._conn_id = receiver_conn_id(args.conn_id)
         self._operation = operation
         self._command = command
         self._database = database
@@ -64,8 +64,6 @@ class Tracking:
             self.endpoint = "callback"
         elif connection.webhook_secret and connection.signature_header and args.external_ref is None:
             self.endpoint = "webhook"
-            # The webhook has one id, however the user writes it.
-            self._conn_id = webhook_name(args.conn_id)
         self._weak_secrets = connection.weak_secrets() if self.endpoint else []
 
     def check(self) -> None:

@@ -175,13 +175,19 @@ def is_counted(unknown: int | None) -> ColumnElement[bool]:
     return ~_is_superseded(true() if unknown == 0 else false())
 
 
+IS_IN_OTHER_REQUEST = and_(
+    *(OTHER.c[name] == deliveries.c[name] for name in ("campaign", "conn_id", "recipient")),
+    OTHER.c.reference != deliveries.c.reference,
+)
+"""The condition on a row of ``deliveries`` and ``OTHER``: another request of its campaign has the recipient, too."""
+
+
 def exists_in_other_request(condition: ColumnElement[bool]) -> ColumnElement[bool]:
     """Return whether another request of its campaign has the recipient of a row of ``deliveries``.
 
     :param condition: on the row ``OTHER`` of that request
     """
-    is_same = (OTHER.c[name] == deliveries.c[name] for name in ("campaign", "conn_id", "recipient"))
-    return exists_for_row(*is_same, OTHER.c.reference != deliveries.c.reference, condition)
+    return exists_for_row(IS_IN_OTHER_REQUEST, condition)
 
 
 IS_SENT_AGAIN = exists_in_other_request(

@@ -50,6 +50,7 @@ from cpaas_provider.delivery.tracking.counts import (
     HAS_REQUEST,
     IS_ACCEPTED,
     IS_FINAL,
+    IS_IN_OTHER_REQUEST,
     IS_REACHED,
     IS_SEND,
     IS_SUPERSEDED,
@@ -373,8 +374,10 @@ def _record_batch(connection: Connection, kind: str, conn_id: str, since: dateti
     while connection.execute(select(events.c.id).where(events.c.batch == batch)).first() is not None:
         batch += 1
     waiting = and_(_waiting(kind, now), deliveries.c.conn_id == conn_id)
-    _assign_batch(connection, column, NO_BATCH, and_(waiting, deliveries.c.updated_at < since))
-    _assign_batch(connection, column, batch, and_(waiting, deliveries.c.updated_at >= since))
+    earlier = _earlier_batch(column)
+    is_new = and_(deliveries.c.updated_at >= since, earlier == NO_BATCH)
+    _assign_batch(connection, column, earlier, and_(waiting, ~is_new))
+    _assign_batch(connection, column, batch, and_(waiting, is_new))
     by_campaign = (
         select(deliveries.c.campaign, func.count(deliveries.c.recipient.distinct()).label("recipients"))
         .where(BATCHED[kind].condition, column == batch)
@@ -391,7 +394,21 @@ def _record_batch(connection: Connection, kind: str, conn_id: str, since: dateti
     _insert(connection, [_event(kind, name, batch, conn_id, {"recipients": n}, now) for name, n in counts.items()])
 
 
-def _assign_batch(connection: Connection, column: Column[int], batch: int, condition: ColumnElement[bool]) -> None:
+def _earlier_batch(column: Column[int]) -> ColumnElement[int]:
+    """Return the batch that has the recipient of a row of ``deliveries`` by another request of the campaign.
+
+    A DAG sends the next message to each recipient of a batch. Nobody gets it twice for one campaign.
+
+    :return: ``NO_BATCH`` if there is none. Rows without a name may be about different recipients
+    """
+    other = OTHER.c[column.name]
+    earlier = select(func.min(other)).where(IS_IN_OTHER_REQUEST, other > NO_BATCH).correlate(deliveries)
+    return func.coalesce(case((deliveries.c.recipient != "", earlier.scalar_subquery())), NO_BATCH)
+
+
+def _assign_batch(
+    connection: Connection, column: Column[int], batch: int | ColumnElement[int], condition: ColumnElement[bool]
+) -> None:
     key = tuple(deliveries.primary_key.columns)
     # Locked rows are left to the next batch, because waiting for them could deadlock.
     keys = select(*key).where(condition).limit(BATCH_SIZE).with_for_update(skip_locked=True)

@@ -53,14 +53,10 @@ class DeliveryReports:
             self.endpoint = "webhook"
         else:
             return
+        from cpaas_provider.hooks._receiver import receiver_conn_id
         from cpaas_provider.tasks.delivery.tracker import DeliveryTracker
 
-        conn_id = runtime.conn_id
-        if self.endpoint == "webhook":
-            from cpaas_provider.hooks._receiver import webhook_name
-
-            # The webhook has one id, however the DAG writes it. A callback URL has that of the DAG.
-            conn_id = webhook_name(conn_id)
+        conn_id = receiver_conn_id(runtime.conn_id)
         self._recorder = DeliveryTracker(options.operation, runtime, options.track_recipients, conn_id)
         if self.endpoint == "callback":
             self.tracker = self._recorder

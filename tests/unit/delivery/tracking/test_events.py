@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select, update
 
 from cpaas_provider.database.schema import delivery as schema
-from cpaas_provider.database.schema.delivery import deliveries, sends
+from cpaas_provider.database.schema.delivery import RequestState, deliveries, requests, sends
 from cpaas_provider.delivery.callbacks.tokens import CallbackToken
 from cpaas_provider.delivery.tracking import events
 from cpaas_provider.delivery.tracking.erasure import erase
@@ -305,6 +305,30 @@ class TestEventBatches:
         assert second.batch > first[0].batch
         assert second.facts == {"recipients": 1}
 
+    @pytest.mark.parametrize("kind", events.BATCHED)
+    def test_recipient_of_two_requests_is_in_one_batch(self, database, batches_at_once, kind):
+        operation, status = {
+            MESSAGES_FAILED: ("send_sms", "failed"),
+            AIRTIME_SUCCEEDED: ("buy_airtime", "success"),
+            LINK_CLICKED: ("send_sms", "clicked"),
+        }[kind]
+        start_send(database, operation=operation)
+        for reference in ("first", "second"):
+            save_request(database, reference=reference)
+        save_reports(database, report(ADA, status, token=CallbackToken("spring", "first", 2)))
+        assert [one.facts for one in find_events(database, kind)] == [{"recipients": 1}]
+        publish_events(database)
+        save_reports(database, report(ADA, status, token=CallbackToken("spring", "second", 2)))
+        assert find_events(database, kind) == []
+
+    def test_failures_without_a_name_are_in_the_batches_of_their_requests(self, database, batches_at_once):
+        start_send(database)
+        for reference in ("first", "second"):
+            save_request(database, recipients=1, reference=reference)
+            save_reports(database, report("", "failed", token=CallbackToken("spring", reference, 1)))
+            assert [one.facts for one in find_events(database, MESSAGES_FAILED)] == [{"recipients": 1}]
+            publish_events(database)
+
     def test_next_batch_waits_for_the_minimum_interval(self, database):
         save_reports(database, report(ADA, "failed", token=PACK))
         assert len(find_events(database)) == 1
@@ -440,6 +464,18 @@ class TestDeliveryEventSource:
         detect_events(database, EVER)
         assert self.rows(DeliveryEventSource(str(key)), "recipient") == [(f"+{UMA}",), (f"+{ADA}",)]
         assert self.rows(DeliveryEventSource(f"spring.{key}"), "recipient") == [(f"+{ADA}",)]
+
+    def test_failure_of_a_repeated_request_is_in_the_batch_of_the_first_one(self, database, batches_at_once):
+        """A run that starts late finds the recipient by the request that counts."""
+        start_send(database)
+        save_request(database, reference="first")
+        save_reports(database, report(ADA, "failed", token=CallbackToken("spring", "first", 2)))
+        [first] = find_events(database)
+        database.write(lambda c: c.execute(update(requests).values(state=RequestState.SUPERSEDED)))
+        save_request(database, reference="second")
+        save_reports(database, report(ADA, "failed", token=CallbackToken("spring", "second", 2)))
+        assert find_events(database) == [first]
+        assert self.rows(DeliveryEventSource(first.key), "recipient") == [(f"+{ADA}",)]
 
     def test_source_finds_contacts_by_their_number_in_any_notation(self, database, tmp_path):
         save_reports(database, report(ADA, "failed", token=PACK), report(OBI, "failed", token=PACK))
