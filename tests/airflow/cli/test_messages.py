@@ -101,6 +101,15 @@ class TestOutput:
         assert cli("otp", "request", phone("ada"), "--output", "json").status == 0
         assert task_runner.sandbox.counters()["accepted"]["request_otp"] == 1
 
+    def test_code_that_was_accepted_ends_with_status_0(
+        self, cli: Cli, task_runner: TaskRunner, output: TextIO | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cli("otp", "request", phone("ada"))
+        (sent,) = task_runner.inbox_items("otp", digits("ada"))
+        monkeypatch.setattr(sys, "stdout", output)
+        checked = cli("otp", "verify", sent["id"], answer=f"{sent['code']}\n")
+        assert checked.status == 0, checked.err
+
     def test_failed_output_after_an_accepted_message_is_reported_on_standard_error(
         self, cli: Cli, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
