@@ -21,6 +21,8 @@ from cpaas_provider.delivery.tracking.erasure import erase, find_remaining
 from cpaas_provider.delivery.tracking.mentions import RecipientMatcher, UnknownRecipientError, find
 from cpaas_provider.delivery.tracking.retention import prune
 
+_RUN_THERE = "Run the command where [cpaas] database names it, too."
+
 
 @guarded
 def cpaas_db_migrate(args: Namespace) -> None:
@@ -38,6 +40,10 @@ def cpaas_db_prune(args: Namespace) -> None:
         for table, gone in prune(database, before, lookups_before):
             say(f"{table}: {counted(gone, 'row')} deleted.")
         say(f"{task_journals.name}: {counted(prune_journals(database, before), 'row')} deleted.")
+        other = describe_other_database(database)
+    if other:
+        warn(f"{other} That database was not pruned. {_RUN_THERE}")
+        raise SystemExit(FAILED)
 
 
 @guarded
@@ -79,7 +85,7 @@ def cpaas_db_erase(args: Namespace) -> None:
             "id that the service gave. Journals need it, so that a retry does not send again."
         )
     if other:
-        warn(f"{other} That database was not searched. Run the command where [cpaas] database names it, too.")
+        warn(f"{other} That database was not searched. {_RUN_THERE}")
     if remaining:
         failures = "\n".join(remaining)
         raise SystemExit(f"The database may still contain the recipient. Run the same command again.\n{failures}")

@@ -19,6 +19,14 @@ READABLE = ("table", "plain")
 _WIDEST = 10_000
 
 
+class _Console(AirflowConsole):
+    """A console that leaves a closed pipe to the command. Rich would end it with status 1, also after a send."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the ``BrokenPipeError`` that Rich is handling."""
+        raise  # noqa: PLE0704 - Rich calls this while it handles the error
+
+
 def print_lines(lines: Sequence[dict[str, Any]], output: str, copied: Collection[str] = ()) -> None:
     """Print lines of the same columns.
 
@@ -26,7 +34,7 @@ def print_lines(lines: Sequence[dict[str, Any]], output: str, copied: Collection
     :param copied: columns whose values are copied from a table, so each value stays on one line
     """
     # A value may contain brackets and colons. They are not markup and not emoji.
-    console = AirflowConsole(markup=False, emoji=False)
+    console = _Console(markup=False, emoji=False)
     if output not in READABLE:
         # Airflow's print_as would turn every number into text.
         write: Callable[[Any], None] = console.print_as_json if output == "json" else console.print_as_yaml

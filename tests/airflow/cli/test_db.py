@@ -89,6 +89,19 @@ def test_erasure_where_tasks_use_another_database_does_not_claim_to_be_complete(
     forget_campaign_database()
 
 
+def test_prune_where_tasks_use_another_database_fails_and_names_it(airflow: Call, store: Call, tmp_path: Path) -> None:
+    forget_campaign_database()
+    tasks = f"sqlite:///{tmp_path}/tasks.db"
+    added = airflow("cpaas", "suppressions", "add", f"+{ADA}", AIRFLOW__CPAAS__DATABASE=tasks)
+    assert added.status == 0, added.err
+    done = store("prune")
+    assert "cpaas_reports: 0 rows deleted." in done.out
+    assert (done.status, f"another database: {tasks}" in done.err) == (1, True)
+    assert "That database was not pruned." in done.err
+    assert airflow("cpaas", "db", "prune", AIRFLOW__CPAAS__DATABASE=tasks).status == 0
+    forget_campaign_database()
+
+
 def test_ambiguous_recipient_is_not_erased(store: Call) -> None:
     for given in ("somebody", "0803 000 0001"):
         done = store("erase", given, "--yes")

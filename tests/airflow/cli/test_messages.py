@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO
 
 import pytest
 from airflow.models.log import Log
@@ -75,30 +75,40 @@ class TestOutput:
     """What happens to the output changes nothing of what was sent. Status 1 would have a script send again."""
 
     @pytest.fixture(params=["broken pipe", "full disk", "closed"])
-    def output(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def output(self, request: pytest.FixtureRequest) -> Iterator[TextIO | None]:
+        """Return a standard output that fails. The test sets it, because pytest sets its own after the fixtures."""
         if request.param == "closed":
-            monkeypatch.setattr(sys, "stdout", None)
-            yield
+            yield None
             return
         reader, writer = os.pipe()
         os.close(reader)
         with os.fdopen(writer, "w") as broken, Path("/dev/full").open("w", encoding="utf-8") as full:
-            monkeypatch.setattr(sys, "stdout", broken if request.param == "broken pipe" else full)
-            yield
+            yield broken if request.param == "broken pipe" else full
 
     @pytest.mark.parametrize("form", ["json", "table"])
     def test_message_that_was_accepted_ends_with_status_0(
-        self, cli: Cli, task_runner: TaskRunner, output: None, form: str
+        self, cli: Cli, task_runner: TaskRunner, output: TextIO | None, form: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(sys, "stdout", output)
         said = cli("send-sms", phone("ada"), "--content", "Hi", "--output", form)
         assert said.status == 0, said.err
         assert task_runner.sandbox.counters()["accepted"] == {"send_sms": 1}
 
     def test_passcode_that_was_accepted_ends_with_status_0(
-        self, cli: Cli, task_runner: TaskRunner, output: None
+        self, cli: Cli, task_runner: TaskRunner, output: TextIO | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(sys, "stdout", output)
         assert cli("otp", "request", phone("ada"), "--output", "json").status == 0
         assert task_runner.sandbox.counters()["accepted"]["request_otp"] == 1
+
+    def test_code_that_was_accepted_ends_with_status_0(
+        self, cli: Cli, task_runner: TaskRunner, output: TextIO | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cli("otp", "request", phone("ada"))
+        (sent,) = task_runner.inbox_items("otp", digits("ada"))
+        monkeypatch.setattr(sys, "stdout", output)
+        checked = cli("otp", "verify", sent["id"], answer=f"{sent['code']}\n")
+        assert checked.status == 0, checked.err
 
     def test_failed_output_after_an_accepted_message_is_reported_on_standard_error(
         self, cli: Cli, task_runner: TaskRunner, monkeypatch: pytest.MonkeyPatch

@@ -164,6 +164,9 @@ def test_list_of_another_database_than_that_of_tasks_is_named_and_not_changed(
     assert (listed.status, "in another database: sqlite:///" in listed.err) == (0, True)
     refused = cli("remove", f"+{ADA}")
     assert (refused.status, "so nothing was removed" in refused.err) == (1, True)
+    exported = cli("export", str(tmp_path / "list.csv"))
+    assert (exported.status, "so no file was written" in exported.err) == (1, True)
+    assert not (tmp_path / "list.csv").exists()
     assert find_suppressions(f"+{ADA}", conn_id="any") == ["opt_out"]
 
 

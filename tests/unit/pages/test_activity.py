@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import Connection
 
 from cpaas_provider.contacts.key_map.entries import Change, MapEntry, RowState
 from cpaas_provider.contacts.key_map.maps import open_map
@@ -44,20 +45,30 @@ def passcode(
     ends: timedelta,
     dag_id: str = "d",
     conn_id: str = "shop",
+    earlier: bool = False,
 ) -> None:
-    def work(connection: object) -> None:
-        record_passcode(connection, conn_id, otp_id, dag_id=dag_id, requested_at=NOW, expires_at=NOW + ends)  # type: ignore[arg-type]
+    def work(connection: Connection) -> None:
+        record_passcode(
+            connection, conn_id, otp_id, dag_id=dag_id, requested_at=NOW, expires_at=NOW + ends, earlier=earlier
+        )
         if outcome:
-            record_passcode_outcome(connection, conn_id, otp_id, outcome)  # type: ignore[arg-type]
+            record_passcode_outcome(connection, conn_id, otp_id, outcome)
 
     database.write(work)
 
 
 def purchase(
-    database: Database, reference: str, *, network: str = "MTN", dag_id: str = "d", amount: float | None = 100
+    database: Database,
+    reference: str,
+    *,
+    network: str = "MTN",
+    dag_id: str = "d",
+    amount: float | None = 100,
+    conn_id: str = "shop",
+    earlier: bool = False,
 ) -> None:
-    row = AirtimePurchaseRow("shop", reference, dag_id, "run", "buy", -1, network, amount, 97.5, "pending", NOW)
-    database.write(lambda connection: record_purchase(connection, row))
+    row = AirtimePurchaseRow(conn_id, reference, dag_id, "run", "buy", -1, network, amount, 97.5, "pending", NOW)
+    database.write(lambda connection: record_purchase(connection, row, earlier=earlier))
 
 
 class TestContactSyncs:
@@ -161,6 +172,13 @@ class TestPasscodes:
         shown = figures(page)
         assert (shown["Requested"], shown["Verified"].split()[0], shown["Pending"].split()[0]) == ("2", "1", "1")
 
+    def test_passcode_is_counted_once_if_a_later_try_spells_the_connection_otherwise(
+        self, database: Database, reader: TestClient
+    ) -> None:
+        passcode(database, "one", "verified", ends=timedelta(hours=2))
+        passcode(database, "one", ends=timedelta(hours=2), conn_id="Shop", earlier=True)
+        assert figures(reader.get("/passcodes").text)["Requested"] == "1"
+
     def test_passcode_of_another_dag_is_not_counted(self, database: Database, anonymous: TestClient) -> None:
         passcode(database, "v", ends=timedelta(minutes=1), dag_id="theirs")
         page = anonymous.get("/passcodes", headers={"x-dags": "mine"}).text
@@ -170,7 +188,8 @@ class TestPasscodes:
 class TestAirtime:
     def test_airtime_is_summed_by_network(self, database: Database, reader: TestClient) -> None:
         purchase(database, "a1")
-        purchase(database, "a1")  # a later try
+        purchase(database, "a1", earlier=True)
+        purchase(database, "a1", conn_id="Shop", earlier=True)
         purchase(database, "a2", network="Glo", amount=50)
         save_reports(database, report(ADA, "success", token=token_for(ADA, campaign="a2", reference="a2")))
         page = reader.get("/airtime").text

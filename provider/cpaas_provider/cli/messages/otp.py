@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from argparse import Namespace
 from datetime import timedelta
 
@@ -69,10 +68,11 @@ def cpaas_otp_verify(args: Namespace) -> None:
             raise SystemExit(UNKNOWN) from None
     facts = otp_record(record)
     verified = record.outcome() in (OtpOutcome.VERIFIED, OtpOutcome.PENDING)
-    print_record(
-        {"id": record.id, "verified": verified, **{name: facts[name] for name in ("status_desc", "outcome")}},
-        args.output,
-    )
+    checked = "The code was accepted." if verified else "The code was not accepted."
+    with after_sending(checked):
+        print_record(
+            {"id": record.id, "verified": verified, **{name: facts[name] for name in ("status_desc", "outcome")}},
+            args.output,
+        )
     if not verified:
-        sys.stdout.flush()
         raise SystemExit(f"The passcode was not verified: its status is {record.status_desc}.")

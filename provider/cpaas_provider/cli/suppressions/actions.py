@@ -135,6 +135,7 @@ def cpaas_suppressions_import(args: Namespace) -> None:
 def cpaas_suppressions_export(args: Namespace) -> None:
     """Write every entry to a CSV file."""
     with _value_errors_shown(), open_database() as database:
+        refuse_other_database(database, "The file would lack its entries, so no file was written.")
         try:
             with create_text_file(Path(args.file)) as file:
                 writer = csv.writer(file)

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from msgspec import Struct
-from msgspec.structs import asdict
-from sqlalchemy import Connection, and_, func, select, update
+from msgspec.structs import asdict, replace
+from sqlalchemy import ColumnElement, Connection, and_, func, select, update
 
 from cpaas_provider.database.activity.upsert import insert_into, upsert
 from cpaas_provider.database.bulk import batched
@@ -28,8 +28,14 @@ def record_passcode(
     dag_id: str,
     requested_at: datetime,
     expires_at: datetime | None,
+    earlier: bool = False,
 ) -> None:
-    """Record that a passcode was requested. A later try of the task changes nothing."""
+    """Record that a passcode was requested. A later try of the task changes nothing.
+
+    :param earlier: whether an earlier try requested it, and may have recorded it
+    """
+    if earlier:
+        conn_id = _recorded_conn_id(connection, passcodes.c.conn_id, conn_id, passcodes.c.otp_id == otp_id)
     insert = insert_into(connection.dialect.name, passcodes).on_conflict_do_nothing(
         index_elements=list(passcodes.primary_key.columns)
     )
@@ -88,10 +94,26 @@ def purchases_with_status(connection: Connection, status: str, references: Itera
     return found
 
 
-def record_purchase(connection: Connection, purchase: AirtimePurchaseRow) -> None:
+def record_purchase(connection: Connection, purchase: AirtimePurchaseRow, *, earlier: bool = False) -> None:
     """Record a purchase.
 
     A later try of the task updates the row, but keeps the time of the purchase, and what only an earlier try knew.
+
+    :param earlier: whether an earlier try made it, and may have recorded it
     """
+    if earlier:
+        columns = airtime_purchases.c
+        is_purchase = columns.reference == purchase.reference
+        purchase = replace(
+            purchase, conn_id=_recorded_conn_id(connection, columns.conn_id, purchase.conn_id, is_purchase)
+        )
     keep = ("bought_at",) if purchase.amount is not None else ("bought_at", "network", "amount")
     upsert(connection, airtime_purchases, asdict(purchase), keep=keep)
+
+
+def _recorded_conn_id(
+    connection: Connection, column: ColumnElement[str], conn_id: str, is_request: ColumnElement[bool]
+) -> str:
+    """Return the id of the connection in the spelling under which a request is recorded."""
+    query = select(column).where(is_request, has_conn_id(column, conn_id))
+    return connection.execute(query.limit(1)).scalar() or conn_id

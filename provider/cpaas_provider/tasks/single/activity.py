@@ -29,6 +29,7 @@ def _record_passcode(result: Mapping[str, Any], outcome: SendOutcome, runtime: T
                 dag_id=runtime.place.dag_id,
                 requested_at=_moment(result["created_datetime"]) or datetime.now(UTC),
                 expires_at=_moment(result["expires_at"]),
+                earlier=outcome.earlier,
             )
         )
 
@@ -53,7 +54,7 @@ def _record_purchase(result: Mapping[str, Any], outcome: SendOutcome, runtime: T
     )
 
     def work(connection: Connection) -> None:
-        record_purchase(connection, purchase)
+        record_purchase(connection, purchase, earlier=outcome.earlier)
         # The task succeeded, so an earlier request bought it.
         if purchase_outcome(purchase.status) is PurchaseOutcome.DUPLICATE:
             record_repeated_purchase(connection, purchase.conn_id, purchase.reference)
