@@ -249,6 +249,22 @@ def test_it(sandbox):
 """)
         result.stdout.fnmatch_lines(["E * No report can be sent*Request the fixture cpaas_receiver*"])
 
+    @pytest.mark.parametrize(
+        ("callback", "settings"),
+        [("https://example.com/reports", "{}"), ("http://127.0.0.1:9/reports", "{'report_attempts': 1}")],
+        ids=["another-host", "single-attempt"],
+    )
+    def test_report_that_was_given_up_is_an_error(self, run_project: Run, callback: str, settings: str) -> None:
+        run_project(f"""
+def test_it(sandbox):
+    sandbox.hold_reports()
+    sandbox.set(**{settings})
+    with client(sandbox) as service:
+        service.send_sms(["+2348031234567"], content="Hello", sender_id="Example", callback={callback!r})
+    with pytest.raises(SandboxError, match="delivery report"):
+        sandbox.sms_to("08031234567").deliver()
+""").assert_outcomes(passed=1)
+
 
 class TestConnection:
     def test_connection_is_set_for_the_test_only(self, run_project: Run, monkeypatch: pytest.MonkeyPatch) -> None:
