@@ -75,7 +75,7 @@ def draw_outcome(sandbox: Sandbox, kind: str, recipient: str, trackable: bool = 
     """Return the outcome of a recipient; a message that is not trackable is neither opened nor clicked."""
     success = OUTCOMES[kind][0]
     failure, failure_rate = _FAILURES[kind]
-    status = sandbox.outcomes.get(kind, {}).get(recipient)
+    status = sandbox.outcomes.get(kind, {}).get(recipient.lower())
     if status is None and hit(sandbox, failure_rate, failure_rate, recipient):
         status = failure
     engaged = status in ("opened", "clicked")

@@ -208,6 +208,17 @@ def test_rejected(sandbox):
     with pytest.raises(CpaasError):
         send(sandbox, "+2348031234567")
 
+def test_rejected_address_in_capitals(sandbox):
+    sandbox.reject("Ada@Example.com")
+    with client(sandbox) as service, pytest.raises(CpaasError):
+        service.send_email(["ada@example.com"], subject="News", content="Hello", sender_id="a@example.com")
+
+def test_outcome_of_an_address_in_capitals(sandbox):
+    sandbox.set_outcomes(email={"Ada@Example.com": "bounced"})
+    with client(sandbox) as service:
+        service.send_email(["ada@example.com"], subject="News", content="Hello", sender_id="a@example.com")
+    assert sandbox.email_to("ada@example.com").status == "bounced"
+
 def test_balance(sandbox):
     sandbox.set_balance(0)
     with pytest.raises(CpaasError):
@@ -217,7 +228,7 @@ def test_lookup(sandbox):
     sandbox.set_lookup("0803 123 4567", dnd=True)
     with client(sandbox) as service:
         assert service.lookup_phone("+2348031234567").dnd
-""").assert_outcomes(passed=6)
+""").assert_outcomes(passed=8)
 
     def test_clock_moves_the_expiry_of_a_passcode(self, run_project: Run) -> None:
         run_project("""
