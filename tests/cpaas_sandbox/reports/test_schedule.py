@@ -399,6 +399,22 @@ def test_invalid_report_on_demand_is_refused(sandbox: Harness, change: dict[str,
     assert sandbox.counters()["reports"]["booked"] == 0
 
 
+@pytest.mark.parametrize(
+    "seeding",
+    [
+        {"outcomes": {"sms": {f"+{ADA}": "undelivered"}}},
+        {"outcomes": {"airtime": {"0803 123 4567": "failed"}}},
+        {"outcomes": {"otp": {"ada@example.com": "verified"}}},
+        {"outcomes": {"email": {"ada": "bounced"}}},
+        {"refused_recipients": [f"+{ADA}"]},
+    ],
+)
+def test_seed_for_what_is_no_recipient_is_refused(sandbox: Harness, seeding: dict[str, Any]) -> None:
+    response = sandbox.call("POST", "/_control/seed", seeding)
+    assert response.status_code == 400
+    assert "must be a" in response.json()["message"]
+
+
 def test_seeded_click_needs_a_trackable_message(sandbox: Harness, receiver: Receiver) -> None:
     sandbox.control("POST", "seed", {"outcomes": {"sms": {ADA: "clicked"}}})
     sandbox.sms(callback=receiver.url)
