@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from cpaas_sandbox.pytest_plugin._control import Control
@@ -148,9 +149,14 @@ class Otp:
         """Have the customer type a code, and return whether it was right.
 
         :param code: what is typed; ``None`` for the right code
+        :raises SandboxError: when the response is neither 200 nor 404, as with a fault, so the code was not checked
         """
+        __tracebackhide__ = True
         body = {"id": self.id, "token": self.code if code is None else code}
-        return self._control.call_service("POST", "/otp/verify", body) == 200
+        status = self._control.call_service("POST", "/otp/verify", body)
+        if status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
+            raise SandboxError(f"The sandbox did not check the code. POST /otp/verify: HTTP {status}")
+        return status == HTTPStatus.OK
 
 
 @dataclass(frozen=True)

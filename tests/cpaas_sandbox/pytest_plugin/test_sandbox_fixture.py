@@ -252,6 +252,25 @@ def test_set_and_freeze(sandbox):
         sandbox.clock.set(dt.datetime(2026, 3, 1))
 """).assert_outcomes(passed=2)
 
+    def test_code_is_wrong_only_by_the_services_404(self, run_project: Run) -> None:
+        run_project("""
+@pytest.fixture
+def otp(sandbox):
+    with client(sandbox) as service:
+        service.request_otp("+2348031234567")
+    return sandbox.otp_to("08031234567")
+
+def test_fault(sandbox, otp):
+    sandbox.fault("error_500", "verify_otp", times=1)
+    with pytest.raises(SandboxError, match="POST /otp/verify: HTTP 500"):
+        otp.verify()
+    assert otp.verify()
+
+def test_raw_key(sandbox, otp):
+    sandbox.set(auth_scheme="raw")
+    assert otp.verify()
+""").assert_outcomes(passed=2)
+
     def test_report_without_a_callback_url_names_the_fixture(self, run_project: Run) -> None:
         result = run_project("""
 def test_it(sandbox):
