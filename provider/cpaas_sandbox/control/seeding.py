@@ -8,13 +8,19 @@ from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationEr
 
 from cpaas_sandbox.core import state
 from cpaas_sandbox.core.context import Column, Sandbox
-from cpaas_sandbox.core.validation import Msisdn, in_words, one_of
+from cpaas_sandbox.core.validation import EMAIL, MSISDN, EmailAddress, Msisdn, Written, in_words, one_of
 from cpaas_sandbox.reports.outcomes import OUTCOMES
 from cpaas_sandbox.service.handlers import contacts
 from cpaas_sandbox.service.handlers.otp import OUTCOMES as OTP_OUTCOMES
 from cpaas_sandbox.service.requests import COLUMN_TYPES, row_body
 
 Text = Annotated[str, Field(min_length=1, max_length=200)]
+_NUMBER_OR_ADDRESS = Written(
+    f"{MSISDN}|{EMAIL}",
+    "must be a number in international format, 7 to 15 digits without plus sign, or an email address",
+    "2348030000001",
+)
+Recipient = Annotated[str, _NUMBER_OR_ADDRESS]
 
 
 class _Strict(BaseModel, extra="forbid", strict=True):
@@ -59,10 +65,10 @@ class Lookup(_Strict):
 class Outcomes(_Strict):
     """Outcomes by kind of message and recipient."""
 
-    sms: dict[str, Annotated[str, one_of(OUTCOMES["sms"])]] = {}
-    email: dict[str, Annotated[str, one_of(OUTCOMES["email"])]] = {}
-    airtime: dict[str, Annotated[str, one_of(OUTCOMES["airtime"])]] = {}
-    otp: dict[str, Annotated[str, one_of(OTP_OUTCOMES)]] = {}
+    sms: dict[Msisdn, Annotated[str, one_of(OUTCOMES["sms"])]] = {}
+    email: dict[EmailAddress, Annotated[str, one_of(OUTCOMES["email"])]] = {}
+    airtime: dict[Msisdn, Annotated[str, one_of(OUTCOMES["airtime"])]] = {}
+    otp: dict[Msisdn, Annotated[str, one_of(OTP_OUTCOMES)]] = {}
 
 
 def _check_ids(columns: list[SeedColumn]) -> list[SeedColumn]:
@@ -79,7 +85,7 @@ class Seeding(_Strict):
     rows: list[SeedRow] = []
     lookups: list[Lookup] = []
     outcomes: Outcomes = Outcomes()
-    refused_recipients: list[str] = []
+    refused_recipients: list[Recipient] = []
 
 
 def _check_rows(sandbox: Sandbox, columns: list[Column], rows: list[SeedRow]) -> list[dict[str, Any]]:

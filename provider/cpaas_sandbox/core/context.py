@@ -66,7 +66,7 @@ class Sandbox:
     table: Table
     templates: dict[str, Row] = field(default_factory=dict)
     outcomes: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Seeded outcomes by kind and recipient; the kind ``refused`` holds the refused recipients."""
+    """Seeded outcomes by kind and recipient in small letters; the kind ``refused`` holds the refused recipients."""
     version: int = 0
     """Increases with every change of what requests are checked against: columns, templates, settings."""
     faults: Faults = field(default_factory=Faults)

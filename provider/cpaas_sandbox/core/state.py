@@ -68,7 +68,7 @@ def reload(sandbox: Sandbox) -> None:
     sandbox.templates = {row["id"]: row for row in sandbox.database.rows("SELECT * FROM templates")}
     sandbox.outcomes = {}
     for row in sandbox.database.rows("SELECT * FROM outcomes"):
-        sandbox.outcomes.setdefault(row["kind"], {})[row["recipient"]] = row["outcome"]
+        sandbox.outcomes.setdefault(row["kind"], {})[row["recipient"].lower()] = row["outcome"]
     sandbox.version += 1
     wake(sandbox)
 

@@ -38,7 +38,8 @@ class Control:
 
     def call_service(self, method: str, path: str, body: Any = None) -> int:
         """Call an operation of the service and return the HTTP status."""
-        return self._request(method, path, body)[0]
+        scheme = "" if self.call("GET", "settings")["auth_scheme"] == "raw" else "Bearer "
+        return self._request(method, path, body, scheme)[0]
 
     def read_inbox(self, view: str, **filters: str | None) -> list[dict[str, Any]]:
         """Return all items of a view of the inbox, oldest first."""
@@ -51,9 +52,9 @@ class Control:
             if len(items) >= page["total"] or not page["items"]:
                 return items[::-1]
 
-    def _request(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+    def _request(self, method: str, path: str, body: Any, scheme: str = "Bearer ") -> tuple[int, Any]:
         connection = http.client.HTTPConnection(self._address, timeout=_TIMEOUT)
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._api_key}"}
+        headers = {"Content-Type": "application/json", "Authorization": f"{scheme}{self._api_key}"}
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()

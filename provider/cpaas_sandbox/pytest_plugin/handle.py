@@ -198,7 +198,7 @@ class Sandbox:
     ) -> None:
         """Decide, before the DAG runs, what becomes of messages and passcodes. Without it they are delivered.
 
-        :param sms: by number: ``delivered``, ``undelivered`` or ``clicked``
+        :param sms: by number: ``delivered``, ``undelivered``, or ``clicked`` if the message is trackable
         :param email: by address: ``delivered``, ``bounced``, ``opened`` or ``clicked``
         :param airtime: by number: ``success``, ``failed`` or ``error``
         :param otp: by number, what the customer does: ``verified`` (types the code), ``failed`` (types wrong codes),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from cpaas_sandbox.pytest_plugin._control import Control
@@ -60,7 +61,7 @@ class Message:
                 "No report can be sent, because the message has no callback URL. Request the fixture cpaas_receiver, "
                 "or give the operator a callback."
             ) from error
-        wait_for_reports(self._control)
+        wait_for_reports(self._control, message_id=self.id, recipient=self.recipient)
 
     def deliver(self) -> None:
         """Report the message as delivered; see ``report``."""
@@ -148,9 +149,14 @@ class Otp:
         """Have the customer type a code, and return whether it was right.
 
         :param code: what is typed; ``None`` for the right code
+        :raises SandboxError: when the response is neither 200 nor 404, as with a fault, so the code was not checked
         """
+        __tracebackhide__ = True
         body = {"id": self.id, "token": self.code if code is None else code}
-        return self._control.call_service("POST", "/otp/verify", body) == 200
+        status = self._control.call_service("POST", "/otp/verify", body)
+        if status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
+            raise SandboxError(f"The sandbox did not check the code. POST /otp/verify: HTTP {status}")
+        return status == HTTPStatus.OK
 
 
 @dataclass(frozen=True)
@@ -175,10 +181,11 @@ class Airtime:
     created: dt.datetime
 
 
-def wait_for_reports(control: Control) -> None:
+def wait_for_reports(control: Control, **filters: str) -> None:
     """Return when every delivery report that is due was acknowledged.
 
-    :raises SandboxError: when one was refused, or there is no answer in time
+    :param filters: those of the inbox, for the reports whose refusal is an error
+    :raises SandboxError: when one was refused or given up, or there is no response in time
     """
     __tracebackhide__ = True
     until = time.monotonic() + _REPORT_SECONDS
@@ -186,11 +193,13 @@ def wait_for_reports(control: Control) -> None:
         if time.monotonic() > until:
             raise SandboxError(f"The receiver did not acknowledge all delivery reports within {_REPORT_SECONDS:g} s.")
         time.sleep(_PAUSE)
-    # A refused report is due again later.
-    if counts["refused"] and any(
-        report["state"] == "pending" and report["attempts"] for report in control.read_inbox("reports")
-    ):
-        raise SandboxError("The receiver refused a delivery report. The receiver's log has the reason.")
+    if not (counts["refused"] or counts["given_up"]):
+        return
+    for report in control.read_inbox("reports", **filters):
+        # A refused report is due again later, or given up after its last attempt.
+        if report["state"] == "given_up" or (report["state"] == "pending" and report["attempts"]):
+            reason = report["result"]
+            raise SandboxError(f"The receiver did not store a delivery report ({reason}). Its log has the reason.")
 
 
 def _moment(text: str) -> dt.datetime:

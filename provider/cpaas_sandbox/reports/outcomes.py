@@ -72,14 +72,16 @@ class Outcome:
 
 
 def draw_outcome(sandbox: Sandbox, kind: str, recipient: str, trackable: bool = True) -> Outcome:
-    """Return the outcome of a recipient; openings and clicks are drawn only for trackable messages."""
+    """Return the outcome of a recipient; a message that is not trackable is neither opened nor clicked."""
     success = OUTCOMES[kind][0]
     failure, failure_rate = _FAILURES[kind]
-    status = sandbox.outcomes.get(kind, {}).get(recipient)
+    status = sandbox.outcomes.get(kind, {}).get(recipient.lower())
     if status is None and hit(sandbox, failure_rate, failure_rate, recipient):
         status = failure
+    engaged = status in ("opened", "clicked")
+    if engaged and not trackable:
+        return Outcome((success,))
     if status is not None:
-        engaged = status in ("opened", "clicked")
         reason = reason_of(sandbox.settings.report_seed, status, recipient)
         return Outcome((success, status) if engaged else (status,), reason)
     rates = _ENGAGEMENT.get(kind, ()) if trackable else ()

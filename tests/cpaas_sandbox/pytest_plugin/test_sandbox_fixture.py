@@ -208,6 +208,17 @@ def test_rejected(sandbox):
     with pytest.raises(CpaasError):
         send(sandbox, "+2348031234567")
 
+def test_rejected_address_in_capitals(sandbox):
+    sandbox.reject("Ada@Example.com")
+    with client(sandbox) as service, pytest.raises(CpaasError):
+        service.send_email(["ada@example.com"], subject="News", content="Hello", sender_id="a@example.com")
+
+def test_outcome_of_an_address_in_capitals(sandbox):
+    sandbox.set_outcomes(email={"Ada@Example.com": "bounced"})
+    with client(sandbox) as service:
+        service.send_email(["ada@example.com"], subject="News", content="Hello", sender_id="a@example.com")
+    assert sandbox.email_to("ada@example.com").status == "bounced"
+
 def test_balance(sandbox):
     sandbox.set_balance(0)
     with pytest.raises(CpaasError):
@@ -217,7 +228,7 @@ def test_lookup(sandbox):
     sandbox.set_lookup("0803 123 4567", dnd=True)
     with client(sandbox) as service:
         assert service.lookup_phone("+2348031234567").dnd
-""").assert_outcomes(passed=6)
+""").assert_outcomes(passed=8)
 
     def test_clock_moves_the_expiry_of_a_passcode(self, run_project: Run) -> None:
         run_project("""
@@ -241,6 +252,25 @@ def test_set_and_freeze(sandbox):
         sandbox.clock.set(dt.datetime(2026, 3, 1))
 """).assert_outcomes(passed=2)
 
+    def test_code_is_wrong_only_by_the_services_404(self, run_project: Run) -> None:
+        run_project("""
+@pytest.fixture
+def otp(sandbox):
+    with client(sandbox) as service:
+        service.request_otp("+2348031234567")
+    return sandbox.otp_to("08031234567")
+
+def test_fault(sandbox, otp):
+    sandbox.fault("error_500", "verify_otp", times=1)
+    with pytest.raises(SandboxError, match="POST /otp/verify: HTTP 500"):
+        otp.verify()
+    assert otp.verify()
+
+def test_raw_key(sandbox, otp):
+    sandbox.set(auth_scheme="raw")
+    assert otp.verify()
+""").assert_outcomes(passed=2)
+
     def test_report_without_a_callback_url_names_the_fixture(self, run_project: Run) -> None:
         result = run_project("""
 def test_it(sandbox):
@@ -248,6 +278,22 @@ def test_it(sandbox):
     sandbox.sms_to("08031234567").fail()
 """)
         result.stdout.fnmatch_lines(["E * No report can be sent*Request the fixture cpaas_receiver*"])
+
+    @pytest.mark.parametrize(
+        ("callback", "settings"),
+        [("https://example.com/reports", "{}"), ("http://127.0.0.1:9/reports", "{'report_attempts': 1}")],
+        ids=["another-host", "single-attempt"],
+    )
+    def test_report_that_was_given_up_is_an_error(self, run_project: Run, callback: str, settings: str) -> None:
+        run_project(f"""
+def test_it(sandbox):
+    sandbox.hold_reports()
+    sandbox.set(**{settings})
+    with client(sandbox) as service:
+        service.send_sms(["+2348031234567"], content="Hello", sender_id="Example", callback={callback!r})
+    with pytest.raises(SandboxError, match="delivery report"):
+        sandbox.sms_to("08031234567").deliver()
+""").assert_outcomes(passed=1)
 
 
 class TestConnection:

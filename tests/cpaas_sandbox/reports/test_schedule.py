@@ -97,7 +97,7 @@ def test_webhook_receives_an_event_for_every_outcome(
     frozen.settings(webhook_url=receiver.url, webhook_secret="whsec_of_the_tests", report_in_flight=True)
     frozen.control("POST", "seed", {"outcomes": {kind: {recipient: outcome}}})
     if kind == "sms":
-        frozen.sms()
+        frozen.sms(is_trackable=True)
     else:
         path, body = ("/email/send", EMAIL) if kind == "email" else ("/airtime/buy", AIRTIME)
         frozen.ok("POST", path, body)
@@ -397,3 +397,29 @@ def test_invalid_report_on_demand_is_refused(sandbox: Harness, change: dict[str,
     assert answer.status_code == status
     assert said in answer.json()["message"]
     assert sandbox.counters()["reports"]["booked"] == 0
+
+
+@pytest.mark.parametrize(
+    "seeding",
+    [
+        {"outcomes": {"sms": {f"+{ADA}": "undelivered"}}},
+        {"outcomes": {"airtime": {"0803 123 4567": "failed"}}},
+        {"outcomes": {"otp": {"ada@example.com": "verified"}}},
+        {"outcomes": {"email": {"ada": "bounced"}}},
+        {"refused_recipients": [f"+{ADA}"]},
+    ],
+)
+def test_seed_for_what_is_no_recipient_is_refused(sandbox: Harness, seeding: dict[str, Any]) -> None:
+    response = sandbox.call("POST", "/_control/seed", seeding)
+    assert response.status_code == 400
+    assert "must be a" in response.json()["message"]
+
+
+def test_seeded_click_needs_a_trackable_message(sandbox: Harness, receiver: Receiver) -> None:
+    sandbox.control("POST", "seed", {"outcomes": {"sms": {ADA: "clicked"}}})
+    sandbox.sms(callback=receiver.url)
+    sandbox.reported()
+    assert [body["status"] for body in receiver.bodies] == ["delivered"]
+    sandbox.sms(callback=receiver.url, is_trackable=True)
+    sandbox.reported()
+    assert [body["status"] for body in receiver.bodies[1:]] == ["delivered", "clicked"]

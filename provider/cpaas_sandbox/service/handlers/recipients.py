@@ -20,7 +20,7 @@ def read_recipients(sandbox: Sandbox, listed: str) -> tuple[list[str], dict[str,
         raise invalid_field("recipients", f"at most {limit} recipients in one request", "too_long")
     errors = _errors(sandbox, recipients, "recipients")
     if sandbox.settings.refused_recipients == "leave_out" and 0 < len(errors) < len(recipients):
-        allowed = [recipient for recipient in recipients if recipient not in sandbox.outcomes["refused"]]
+        allowed = [recipient for recipient in recipients if not _is_refused(sandbox, recipient)]
         return allowed, {"message": "Some recipients are left out", "errors": [asdict(error) for error in errors]}
     _reject(sandbox, errors)
     return recipients, {}
@@ -31,12 +31,15 @@ def check_recipient(sandbox: Sandbox, recipient: str) -> None:
     _reject(sandbox, _errors(sandbox, [recipient], "recipient"))
 
 
+def _is_refused(sandbox: Sandbox, recipient: str) -> bool:
+    return recipient.lower() in sandbox.outcomes.get("refused", {})
+
+
 def _errors(sandbox: Sandbox, recipients: list[str], field: str) -> list[FieldError]:
-    refused = sandbox.outcomes.get("refused", {})
     return [
         FieldError(field, f"{recipient} is not a valid recipient", "invalid_recipient")
         for recipient in recipients
-        if recipient in refused
+        if _is_refused(sandbox, recipient)
     ]
 
 
