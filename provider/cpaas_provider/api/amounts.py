@@ -63,6 +63,12 @@ def format_amount(amount: Amount | None) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def share_of(share: float, number: int) -> int:
+    """Return how many whole ones of a number a share allows."""
+    # As floats, 0.29 * 100 is 28.999999999999996.
+    return int(share * number + 1e-9)
+
+
 def counted(number: float, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: ``1 duplicate``, ``2,000 duplicates``, ``2.5 requests``."""
     figure = f"{number:,}" if isinstance(number, int) else f"{number:g}"

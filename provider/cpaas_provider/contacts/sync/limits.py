@@ -13,7 +13,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.amounts import counted, share_of
 from cpaas_provider.contacts.errors import (
     NotSyncedError,
     TooManyChangesError,
@@ -182,13 +182,7 @@ class FailureLimits:
 
 def tolerated_rejections(plan: Plan, max_failure_ratio: float) -> int:
     """Return the number of rejections with which a sync would still succeed."""
-    return _rows_of(max_failure_ratio, max(1, plan.here)) - plan.invalid_rows - plan.rejected_before
-
-
-def _rows_of(share: float, rows: int) -> int:
-    """Return how many whole rows a share allows."""
-    # As floats, 0.29 * 100 is 28.999999999999996.
-    return int(share * rows + 1e-9)
+    return share_of(max_failure_ratio, max(1, plan.here)) - plan.invalid_rows - plan.rejected_before
 
 
 def _probes_needed(tolerated: float) -> int:
@@ -331,7 +325,7 @@ def _exceeds(name: str, count: int, limit: Limit, plan: Plan) -> bool:
 
 
 def _most(limit: float, plan: Plan) -> int:
-    return _rows_of(limit, plan.mapped) if isinstance(limit, float) else int(limit)
+    return share_of(limit, plan.mapped) if isinstance(limit, float) else int(limit)
 
 
 def _allowed(limit: float, plan: Plan) -> str:
@@ -363,7 +357,7 @@ def check_result(plan: Plan, counts: Counts, on_unknown: str, max_failure_ratio:
         )
     partial = plan.partial_rows - counts.rejected_partial
     failed = counts.rejected + plan.rejected_before + plan.invalid_rows + partial
-    if failed and failed > _rows_of(max_failure_ratio, max(1, plan.here)):
+    if failed and failed > share_of(max_failure_ratio, max(1, plan.here)):
         raise TooManyFailuresError(
             f"{counted(failed, 'row')} of {plan.here:,} failed ({counts.rejected:,} rejected now, "
             f"{plan.rejected_before:,} rejected by an earlier run, {plan.invalid_rows:,} invalid, "

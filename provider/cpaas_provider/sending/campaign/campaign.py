@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
-from cpaas_provider.api.amounts import Amount, counted, to_decimal_or_none
+from cpaas_provider.api.amounts import Amount, counted, share_of, to_decimal_or_none
 from cpaas_provider.api.text import placeholders_in
 from cpaas_provider.sending.campaign.batcher import Batcher
 from cpaas_provider.sending.campaign.content import CampaignDelivery, Content
@@ -369,7 +369,7 @@ class Campaign:
             )
         rejected, invalid, not_looked_up = (counts[status] for status in FAILED)
         total = recipients + invalid + not_looked_up
-        allowed = self.options.max_failure_ratio * total + 1e-9
+        allowed = share_of(self.options.max_failure_ratio, total)
         if rejected + invalid + not_looked_up <= allowed:
             return
         failures = f"{counted(rejected, 'recipient')} rejected and {counted(invalid, 'invalid row')}"
@@ -439,7 +439,7 @@ class Campaign:
         """Return how many more recipients may be rejected under ``max_failure_ratio``."""
         counts = self.plan.counts()
         invalid = counts[RecipientStatus.INVALID_ROW]
-        allowed = int(self.options.max_failure_ratio * (self.recipients() + invalid) + 1e-9)
+        allowed = share_of(self.options.max_failure_ratio, self.recipients() + invalid)
         return max(0, allowed - invalid - counts[RecipientStatus.REJECTED])
 
 

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cpaas_provider._common.local_files import open_unnamed_file
 from cpaas_provider._common.records import PrivateRecord
-from cpaas_provider.api.amounts import counted
+from cpaas_provider.api.amounts import counted, share_of
 from cpaas_provider.api.operations import lookup_phone
 from cpaas_provider.api.recipients.msisdn import Msisdn, NumberReader
 from cpaas_provider.api.redact import describe_columns
@@ -243,7 +243,7 @@ class BulkLookup(BulkAttempt):
 
     def _refuse_failures(self, report: Mapping[str, Any]) -> None:
         failed, limit = report["lookup_failed"] + report["invalid_rows"], self._spec.max_failure_ratio
-        if failed > limit * report["rows"] + 1e-9:
+        if failed > share_of(limit, report["rows"]):
             raise LookupLimitError(
                 f"{counted(report['lookup_failed'], 'lookup')} failed and {counted(report['invalid_rows'], 'row')} "
                 f"cannot be used, of {report['rows']:,}: more than max_failure_ratio ({limit:g}) allows. The results "
