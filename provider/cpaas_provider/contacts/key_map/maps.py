@@ -177,7 +177,7 @@ def read_facts(connection: Connection, conn_id: str, name: str) -> MapFacts | No
     if row is not None and row.name != name:
         # MariaDB and MySQL compare texts without case. Two sources with one map would delete rows of each other.
         raise MapNameError(
-            f"The database cannot tell the contact map {name!r} from {row.name!r}, which it has already. Nothing was "
+            f"The database finds the contact map {row.name!r} by the name {name!r}. Nothing was "
             "sent or changed. Use that name for the same map, and another name for another map."
         )
     return None if row is None else _facts(row)

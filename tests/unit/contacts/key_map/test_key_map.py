@@ -99,7 +99,7 @@ def test_map_name_that_differs_by_case_does_not_lead_to_another_map(database: Da
     options = {"conn_id": "cpaas_default", "base_url": URL, "table_id": "table"}
     open_map(database, name="CRM", **options)
     compare_without_case(database, "cpaas_contact_maps.name", "=")
-    with pytest.raises(MapNameError, match="cannot tell the contact map 'crm' from 'CRM'"):
+    with pytest.raises(MapNameError, match="finds the contact map 'CRM' by the name 'crm'"):
         open_map(database, name="crm", **options)
 
 
