@@ -147,6 +147,19 @@ class TestStatusOfReport:
     def test_status_counts_if_the_event_is_unknown(self) -> None:
         assert read_report({"event": "text.report", "status": "failed"}).delivery_status is DeliveryStatus.UNDELIVERED
 
+    @pytest.mark.parametrize("body", [{"status": "success"}, {"status": "sent"}, {"event": "airtime.success"}])
+    @pytest.mark.parametrize("refunded", [True, "true", 1])
+    def test_purchase_that_was_refunded_is_neither_bought_nor_in_flight(
+        self, body: dict[str, Any], refunded: Any
+    ) -> None:
+        def read(body: dict[str, Any], refunded: Any) -> list[DeliveryStatus | None]:
+            purchase = {**body, "meta": {"charge": {"amount": 100, "refunded": refunded}}}
+            return [read_report(form).delivery_status for form in (purchase, {"status": "success", "data": purchase})]
+
+        assert read(body, refunded) == [None, None]
+        assert None not in read(body, False)
+        assert read({"status": "failed"}, refunded) == [DeliveryStatus.UNDELIVERED] * 2
+
     def test_unknown_status_word_is_cut_to_the_maximum_length(self) -> None:
         assert read_report({"status": "X" * 1000}).status == "x" * (MAX_WORD - 1) + "…"
 
