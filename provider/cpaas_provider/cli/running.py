@@ -16,7 +16,7 @@ from airflow.utils.providers_configuration_loader import providers_configuration
 
 from cpaas_provider.api.errors import CpaasError
 from cpaas_provider.cli.ping import how_to_define
-from cpaas_provider.cli.terminal import warn
+from cpaas_provider.cli.terminal import drop_output, warn
 from cpaas_provider.contacts.errors import ContactsError
 from cpaas_provider.database.errors import DatabaseError
 from cpaas_provider.hooks.connection import CpaasConnection
@@ -50,7 +50,7 @@ def guarded(work: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
             raise SystemExit(STOPPED) from None
         except BrokenPipeError:
             # The program that reads the output has ended, such as `head`.
-            _drop_output()
+            drop_output(sys.stdout)
             raise SystemExit(FAILED) from None
         except Exception as error:  # noqa: BLE001 - every failure ends in one line
             raise SystemExit(describe(error, "The command")) from None
@@ -76,11 +76,6 @@ def _open_closed_streams() -> None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - as long as the program
 
 
-def _drop_output() -> None:
-    """Redirect the output to the null device. Otherwise Python fails again when it closes the stream."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 @contextlib.contextmanager
 def after_sending(words: str) -> Iterator[None]:
     """Print a result in this context. If it cannot be printed, warn and do not fail: a script would send again.
@@ -91,10 +86,9 @@ def after_sending(words: str) -> Iterator[None]:
         yield
         sys.stdout.flush()
     except (OSError, UnicodeError) as error:
-        _drop_output()
+        drop_output(sys.stdout)
         reason = getattr(error, "strerror", None) or type(error).__name__
-        with contextlib.suppress(OSError):
-            warn(f"{words} The result could not be printed ({reason}).")
+        warn(f"{words} The result could not be printed ({reason}).")
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Collection, Sequence
@@ -94,8 +95,19 @@ def say(text: str, to: TextIO | None = None) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a text to the standard error."""
-    say(text, sys.stderr)
+    """Print a text to the standard error.
+
+    If it cannot be printed, the command goes on, and its exit status shows what happened. A signal handler warns, too.
+    """
+    try:
+        say(text, sys.stderr)
+    except OSError:
+        drop_output(sys.stderr)
+
+
+def drop_output(stream: TextIO) -> None:
+    """Redirect a stream to the null device. Otherwise Python fails again when it closes the stream."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def typed(argument: str) -> str:

@@ -92,6 +92,29 @@ def test_ctrl_c_waits_for_the_response(airflow: Airflow, sandbox: Sandbox) -> No
     assert err == "Stopping. A response to a request in flight is waited for, up to 10 seconds.\n"
 
 
+def test_ctrl_c_waits_for_the_response_although_standard_error_is_closed(airflow: Airflow, sandbox: Sandbox) -> None:
+    """As behind a pipe to a program that Ctrl-C ends, too."""
+    sandbox.control(*fault("send_sms", "slow_drip", seconds=3))
+    sending = airflow("send-sms", phone("unheard"), "--content", "Hello", "--output", "json")
+    assert sending.stdout is not None
+    assert sending.stderr is not None
+    until(lambda: message_count(sandbox, "unheard") == 1)
+    sending.stderr.close()
+    sending.send_signal(signal.SIGINT)
+    output = sending.stdout.read()
+    assert (sending.wait(), json.loads(output)[0]["recipients"]) == (0, 1)
+
+
+def test_unknown_outcome_has_its_status_although_standard_error_is_closed(airflow: Airflow, sandbox: Sandbox) -> None:
+    sandbox.control(*fault("send_sms", "cut_after", times=1))
+    sending = airflow("send-sms", phone("unread"), "--content", "Hello")
+    assert sending.stdout is not None
+    assert sending.stderr is not None
+    sending.stderr.close()
+    sending.stdout.read()
+    assert sending.wait() == 3
+
+
 def test_ctrl_c_while_the_service_asks_to_wait_sends_nothing_and_frees_the_key(
     airflow: Airflow, sandbox: Sandbox
 ) -> None:
