@@ -14,12 +14,12 @@ def digits_of(number: str, region: str | None) -> str:
     """
     import phonenumbers
 
-    international = number.strip()
-    # The sandbox's own form is international, too.
-    if international.isdigit() and not international.startswith("0"):
-        international = f"+{international}"
+    written = number.strip()
     try:
-        parsed = phonenumbers.parse(international if international.startswith("+") else number, region)
+        # The sandbox's own form is international, too. In some countries national numbers begin with no 0.
+        if written.isdigit() and not written.startswith("0") and not _is_national(written, region):
+            written = f"+{written}"
+        parsed = phonenumbers.parse(written, region)
     except phonenumbers.NumberParseException as error:
         is_national = error.error_type == phonenumbers.NumberParseException.INVALID_COUNTRY_CODE and not region
         advice = (
@@ -29,3 +29,10 @@ def digits_of(number: str, region: str | None) -> str:
         )
         raise SandboxError(f"{number!r} cannot be read as a phone number. {advice}") from None
     return f"{parsed.country_code}{phonenumbers.national_significant_number(parsed)}"
+
+
+def _is_national(digits: str, region: str | None) -> bool:
+    """Return whether digits are a valid number of the region, with or without its country code."""
+    import phonenumbers
+
+    return region is not None and phonenumbers.is_valid_number(phonenumbers.parse(digits, region))

@@ -65,6 +65,24 @@ def test_region_of_a_call(sandbox):
     assert sandbox.sms_to("(202) 555-0145", region="US").text == "Hello"
 """).assert_outcomes(passed=5)
 
+    def test_national_digits_without_a_leading_zero(self, run_project: Run) -> None:
+        run_project(
+            """
+@pytest.mark.parametrize("number", ["2025550145", "12025550145", "+1 202 555 0145"])
+def test_region_of_the_number(sandbox, number):
+    sandbox.reject("3105550145")
+    send(sandbox, "+12025550145")
+    assert sandbox.sms_to(number).text == "Hello"
+    with pytest.raises(Exception):
+        send(sandbox, "+13105550145")
+
+def test_other_region(sandbox):
+    send(sandbox, "+2348031234567")
+    assert sandbox.sms_to("2348031234567").text == "Hello"
+""",
+            "cpaas_region = US",
+        ).assert_outcomes(passed=4)
+
     def test_emails_passcodes_airtime_and_contacts_are_read(self, run_project: Run) -> None:
         run_project("""
 def test_email(sandbox):
