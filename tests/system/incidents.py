@@ -74,7 +74,9 @@ class Incident:
     run_id: str = ""
 
     def begin(self, folder: Path, **settings: Any) -> None:
-        """Start the campaign, and kill its task while its third request is on its way, with any other task.
+        """Start the campaign, and kill its task while its third request is on its way.
+
+        Another incident may be in its retry. If that was killed too, a second one of its requests could be unknown.
 
         :param settings: of the sandbox
         """
@@ -86,7 +88,7 @@ class Incident:
         )
         self.run_id = self.airflow.trigger(self.dag_id, {"source": str(source)})
         wait_for("the third request", lambda: self.service.counters()["faults"].get("latency"), WITHIN, every=0.05)
-        for process in self.airflow.task_processes():
+        for process in self.airflow.task_processes(self.dag_id):
             os.kill(process.pid, signal.SIGKILL)
 
     def wait_for_task(self, state: str) -> dict[str, Any]:

@@ -139,15 +139,16 @@ class AirflowInParts(Standalone):
                     found[worker] = (uuid.UUID(id_), tasks[worker.pid])
         return found
 
-    def task_processes(self) -> list[psutil.Process]:
-        """Return the processes tasks run in, those whose supervisor is dead included."""
-        supervisors = self.supervisors()
-        found = {task.pid: task for _, task in supervisors.values()}
+    def task_processes(self, dag_id: str | None = None) -> list[psutil.Process]:
+        """Return the processes tasks run in, those whose supervisor is dead included.
+
+        :param dag_id: only those of one DAG
+        """
+        found = {task: id_ for id_, task in self.supervisors().values()}
         for process in self.parts[SCHEDULER].processes():
             with contextlib.suppress(psutil.Error, ValueError):
-                uuid.UUID(" ".join(process.cmdline()).strip().removeprefix("airflow worker -- "))
-                found[process.pid] = process
-        return list(found.values())
+                found[process] = uuid.UUID(" ".join(process.cmdline()).strip().removeprefix("airflow worker -- "))
+        return [task for task, id_ in found.items() if not dag_id or self._task_instance("dag_id", id_) == [(dag_id,)]]
 
     def try_of(self, task_instance: uuid.UUID) -> Try | None:
         """Tell which try a task instance's id stands for; asks the database, as the API server may be away."""

@@ -397,7 +397,7 @@ def _record_batch(connection: Connection, kind: str, conn_id: str, since: dateti
 def _earlier_batch(column: Column[int]) -> ColumnElement[int]:
     """Return the batch that has the recipient of a row of ``deliveries`` by another request of the campaign.
 
-    A DAG sends the next message to each recipient of a batch. Nobody gets it twice for one campaign.
+    A DAG sends the next message to each recipient of a batch. A recipient gets it once for one campaign.
 
     :return: ``NO_BATCH`` if there is none. Rows without a name may be about different recipients
     """
