@@ -226,7 +226,8 @@ class DeliveryWorld:
         """
         if request.outcome is Outcome.ACCEPTED:
             state = RequestState.ACCEPTED if request.accepted else RequestState.NOT_SENT
-            return SentRequest(request.reference, len(request.accepted), request.message_id, state=state)
+            rejected = tuple(sorted(request.rejected))
+            return SentRequest(request.reference, len(request.accepted), request.message_id, rejected, state)
         if request.outcome is not Outcome.UNKNOWN:
             return SentRequest(request.reference, len(request.recipients), state=RequestState.NOT_SENT)
         unreached = set(request.recipients) - self.oracle.accepted_recipients(request.campaign)

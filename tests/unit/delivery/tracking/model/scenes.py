@@ -147,6 +147,12 @@ SCENES: dict[str, tuple[Step, ...]] = {
         report("delivered", 1),
         record(rejected=(OBI,)),
     ),
+    "a rejected recipient that only the end of the try records is nobody's place": (
+        send(ADA, OBI),
+        record(rejected=(ADA,), dies="before"),
+        report("delivered"),
+        end(),
+    ),
     "a second spelling is the same recipient": (
         *sent(ADA, OBI),
         report("delivered", spelling="trunk"),
