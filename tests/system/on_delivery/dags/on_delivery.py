@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, get_current_context, task
 
@@ -11,8 +13,8 @@ with DAG("after_campaign", schedule=on_campaign_finished()):
     EmptyOperator(task_id="task")
 
 with DAG("after_failure", schedule=on_messages_failed()):
-
-    @task
+    # The first run may be under way when the scheduler is killed, which kills its task, too.
+    @task(retries=3, retry_delay=timedelta(seconds=1))
     def say():
         """Return what a task sees of why its run was started."""
         context = get_current_context()
