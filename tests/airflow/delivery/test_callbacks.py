@@ -219,10 +219,10 @@ class TestSingleSend:
         task_runner.sandbox.control("POST", "seed", {"outcomes": outcomes})
         done = run_operator(task_runner, SendSmsOperator, **SMS, cpaas_conn_id="Shop")
         received.wait_for_counts(done.result["references"][0], 1, 1)
-        until(lambda: {one.source for one in received.rows(reports)} == {"callback", "webhook"})
+        until(lambda: {row.source for row in received.rows(reports)} == {"callback", "webhook"})
         until(lambda: len(received.rows(reports)) >= 4)
         tables = (sends, requests, deliveries, reports)
-        assert {one.conn_id for table in tables for one in received.rows(table)} == {"shop"}
+        assert {row.conn_id for table in tables for row in received.rows(table)} == {"shop"}
         assert len(received.rows(deliveries)) == 2
 
     def test_track_recipients_records_the_recipients(self, task_runner: TaskRunner, received: Received) -> None:

@@ -107,4 +107,4 @@ def counts(database: Database, campaign: str = "spring") -> tuple[int, int, int]
 
 def outcomes(database: Database, campaign: str = "spring") -> dict[str, str]:
     with database.connect() as connection:
-        return {one["recipient"] or "": one["outcome"] for one in read_recipients(connection, [campaign])}
+        return {line["recipient"] or "": line["outcome"] for line in read_recipients(connection, [campaign])}

@@ -285,7 +285,7 @@ class TestRecipientReachedByAnotherRequest:
         )
         save_request(database, recipients=20, reference="first")
         save_request(database, recipients=20, reference="second")
-        assert [one.facts for one in find_events(database, MESSAGES_FAILED)] == [{"recipients": 1}]
+        assert [event.facts for event in find_events(database, MESSAGES_FAILED)] == [{"recipients": 1}]
 
 
 class TestEventBatches:
@@ -316,7 +316,7 @@ class TestEventBatches:
         for reference in ("first", "second"):
             save_request(database, reference=reference)
         save_reports(database, report(ADA, status, token=CallbackToken("spring", "first", 2)))
-        assert [one.facts for one in find_events(database, kind)] == [{"recipients": 1}]
+        assert [event.facts for event in find_events(database, kind)] == [{"recipients": 1}]
         publish_events(database)
         save_reports(database, report(ADA, status, token=CallbackToken("spring", "second", 2)))
         assert find_events(database, kind) == []
@@ -326,7 +326,7 @@ class TestEventBatches:
         for reference in ("first", "second"):
             save_request(database, recipients=1, reference=reference)
             save_reports(database, report("", "failed", token=CallbackToken("spring", reference, 1)))
-            assert [one.facts for one in find_events(database, MESSAGES_FAILED)] == [{"recipients": 1}]
+            assert [event.facts for event in find_events(database, MESSAGES_FAILED)] == [{"recipients": 1}]
             publish_events(database)
 
     def test_next_batch_waits_for_the_minimum_interval(self, database):
