@@ -10,9 +10,8 @@ from email.utils import parseaddr
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from cpaas_provider.api.bounds import is_nothing
 from cpaas_provider.api.redact import redact, service_word
-from cpaas_provider.api.responses.values import leaves
+from cpaas_provider.api.responses.values import is_refunded
 from cpaas_provider.api.text import blank_unprintable
 
 MAX_ID = 100
@@ -130,9 +129,7 @@ def read_report(body: Any, region: str | None = None) -> Report:
     status = _first(_with_status(fields), ("status",), _status)
     status_word = happened if happened in STATUS_WORDS else status or happened
     delivery_status = STATUS_WORDS.get(status_word)
-    if status_word in _OF_PURCHASES and any(
-        name == "refunded" and not is_nothing(value) for name, value in leaves(body)
-    ):
+    if status_word in _OF_PURCHASES and is_refunded(body):
         # It contradicts itself, and proves nothing.
         delivery_status = None
     read_recipient = functools.partial(normalise_recipient, region=region) if region else normalise_recipient

@@ -7,7 +7,7 @@ from typing import Any
 
 from cpaas_provider.api.bounds import is_nothing
 from cpaas_provider.api.models.airtime import AirtimePurchase, PurchaseOutcome, purchase_outcome
-from cpaas_provider.api.responses.values import leaves
+from cpaas_provider.api.responses.values import is_refunded, leaves
 from cpaas_provider.api.responses.wording import speaks_of_acceptance
 
 _STATUS_NAMES = frozenset({"status", "state"})
@@ -24,8 +24,7 @@ def contradicts_itself(purchase: AirtimePurchase, body: Any) -> bool:
         body = {name: value for name, value in body.items() if name not in ("errors", "error")}
     words = [value for name, value in leaves(body) if name in _STATUS_NAMES and isinstance(value, str)]
     if outcome is PurchaseOutcome.BOUGHT:
-        is_refunded = any(name == "refunded" and not is_nothing(value) for name, value in leaves(body))
-        return is_refunded or not all(map(_is_success, words))
+        return is_refunded(body) or not all(map(_is_success, words))
     is_enveloped = isinstance(body, Mapping) and is_nothing(body.get("id"))
     if is_enveloped:
         # The status of an envelope is that of the exchange, not of the purchase.

@@ -48,6 +48,11 @@ def leaves(body: Any) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+def is_refunded(body: Any) -> bool:
+    """Tell whether a field of a body, at any depth, shows that the charge was refunded."""
+    return any(name == "refunded" and not is_nothing(value) for name, value in leaves(body))
+
+
 def _is_whole(value: Any) -> bool:
     if isinstance(value, float):
         return value.is_integer()
