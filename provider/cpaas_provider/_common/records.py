@@ -13,5 +13,5 @@ class PrivateRecord(Struct, frozen=True):
     __repr__ = object.__repr__
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Show nothing in tracebacks of Rich either. Those of a struct have all fields, whatever its ``repr`` shows."""
+        """Show nothing in tracebacks of Rich either. Rich reads the fields of a struct itself, without its ``repr``."""
         return []

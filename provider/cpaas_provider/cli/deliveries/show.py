@@ -36,7 +36,7 @@ from cpaas_provider.delivery.tracking.counts import (
     open_report_database,
     read_counts,
 )
-from cpaas_provider.delivery.tracking.request_recipients import UNTRACKED_PREFIX
+from cpaas_provider.delivery.tracking.request_recipients import UNNAMED_PREFIX, UNTRACKED_PREFIX
 from cpaas_provider.tasks.airflow.task_states import read_task_states
 
 _COPIED = frozenset({"reference", "campaign"})
@@ -283,8 +283,8 @@ def _read_deliveries(
 
 
 def _delivery(row: Row[Any]) -> dict[str, Any]:
-    # A # stands before what the service sent in place of a recipient it does not name.
-    named = "" if row.recipient.startswith("#") else row.recipient
+    # Such a row has a name of our own in place of a recipient that no report names, or that was erased.
+    named = "" if row.recipient.startswith(UNNAMED_PREFIX) else row.recipient
     return {
         "recipient": mask_recipient(named) if named else None,
         "outcome": DeliveryStatus(row.delivery_status).word,

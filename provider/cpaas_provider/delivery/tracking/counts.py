@@ -229,7 +229,7 @@ _FORM = case((~_NAME.contains("@"), cast(func.length(_NAME), String).concat(func
 
 _HAVE_UNCLEAR_NAME = or_(
     func.min(_FORM) != func.max(_FORM),
-    _number(or_(_NAME == "", _NAME.startswith("#"))) > 0,
+    _number(or_(_NAME == "", _NAME.startswith(UNNAMED_PREFIX))) > 0,
 )
 """The condition on the rows of a campaign: a name is missing or erased, or one number may be in two forms."""
 

@@ -22,6 +22,7 @@ from cpaas_provider.database.schema.delivery import deliveries
 from cpaas_provider.delivery.reports import DeliveryStatus
 from cpaas_provider.delivery.tracking.counts import IS_COUNTED, known_campaigns
 from cpaas_provider.delivery.tracking.events import BATCHED, HAS_FAILED
+from cpaas_provider.delivery.tracking.request_recipients import UNNAMED_PREFIX
 from cpaas_provider.sources.base import NO_ABSENT_COLUMNS, InvalidRow, Row, Source, SourceError, Table
 from cpaas_provider.sources.results_file import international
 from cpaas_provider.sources.tables import FilteredTable, missing_columns
@@ -123,7 +124,7 @@ def _query(key: str) -> Select[Any]:
         raise SourceError(
             "The partition key is neither a campaign reference nor a key from cpaas_provider.assets. Nothing was read."
         )
-    is_named = and_(deliveries.c.recipient != "", ~deliveries.c.recipient.startswith("#"))
+    is_named = and_(deliveries.c.recipient != "", ~deliveries.c.recipient.startswith(UNNAMED_PREFIX))
     # Of several requests with one recipient, the one with the strongest report comes first.
     order = (deliveries.c[name] for name in ("campaign", "conn_id", "recipient"))
     strongest = (deliveries.c.delivery_status.desc(), deliveries.c.reported_at, deliveries.c.reference)

@@ -14,6 +14,7 @@ from cpaas_provider.api import amounts
 from cpaas_provider.api.recipients.reader import mask_recipient
 from cpaas_provider.api.redact import redact
 from cpaas_provider.contacts.causes import cause_words
+from cpaas_provider.delivery.tracking.request_recipients import UNNAMED_PREFIX
 from cpaas_provider.pages.html import charts
 
 FOLDER = Path(__file__).parents[1]
@@ -71,7 +72,7 @@ def span(seconds: float | None) -> str:
 
 def recipient(value: str) -> str:
     """Return a recipient masked."""
-    return "not named" if not value or value.startswith("#") else mask_recipient(value)
+    return "not named" if not value or value.startswith(UNNAMED_PREFIX) else mask_recipient(value)
 
 
 def words(value: Any) -> str:
